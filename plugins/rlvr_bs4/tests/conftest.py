@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rlvr_bs4 import catalog
-from rlvr_bs4.generate import SEEDS
 from rlvr_bs4.world import stream
 
 
@@ -22,10 +21,6 @@ class Drawn:
         sources = sorted(Path(catalog.__file__).parent.rglob("*.py"))
         digest = hashlib.sha256(b"".join(one.read_bytes() for one in sources))
         self._name = (name, digest.hexdigest())
-
-    def split(self, size: str) -> range:
-        """The seeds of one split."""
-        return stream(*self._name, size).choice(list(SEEDS.values()))
 
     def archetypes(self, n: int, among: list[str] | None = None) -> list[str]:
         """So many archetypes; all of them on demand."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from click.testing import CliRunner
 
 from rlvr_bs4 import commands, manifest
@@ -27,11 +26,6 @@ def test_preview_lists_and_shows():
     assert "=== PAGE" in prompt
 
 
-def test_preview_of_an_unknown_archetype_is_a_message():
-    found = run(commands.preview, "mvp.extract_linx")
-    assert isinstance(found.exception, DataError)
-
-
 def test_explain_says_how_a_response_is_graded():
     task = generate("mvp.extract_links", 0, "small")
     good = run(commands.explain, "mvp.extract_links", input=task.gold).output
@@ -51,7 +45,3 @@ def test_verify_manifest_finds_what_changed(tmp_path):
     found = run(commands.verify_manifest, "--file", path)
     assert isinstance(found.exception, DataError)
     assert len(found.exception.complaints) == 1
-
-
-def test_write_needs_a_file():
-    assert run(commands.verify_manifest, "--write").exit_code == pytest.approx(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 
@@ -11,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr_bs4 import canary
-from rlvr_bs4.final import Final, parse
 from rlvr_bs4.grade import grade
 from rlvr_bs4.schema import (
     BOOLEAN,
@@ -26,6 +24,7 @@ from rlvr_bs4.schema import (
     share,
 )
 from rlvr_bs4.task import Limit, Task
+from tests.support.tables import table
 
 SECRET = "k3f9x2m7q1w8z5t0b4n6"
 PAIR = record(name=STRING, n=INTEGER)
@@ -55,55 +54,12 @@ def abstain(reason, evidence) -> str:
     return json.dumps({"status": "limit", "answer": None, "limit": limit})
 
 
-EQUAL = [
-    (STRING, "45.63", "45.63", True),
-    (STRING, "45.63", 45.63, False),
-    (STRING, "007", "007", True),
-    (STRING, "007", "7", False),
-    (STRING, "007", 7, False),
-    (STRING, "1e3", "1000", False),
-    (STRING, "null", None, False),
-    (STRING, "null", "null", True),
-    (STRING, "true", True, False),
-    (STRING, "a  b\n c", " a b c ", True),
-    (STRING, "Abc", "abc", False),
-    (STRING, "caf\u00e9", "cafe\u0301", True),
-    (STRING, "a\u200db", "ab", False),
-    (STRING, "x", ["x"], False),
-    (INTEGER, 4, 4, True),
-    (INTEGER, 4, 4.0, False),
-    (INTEGER, 4, "4", False),
-    (INTEGER, 1, True, False),
-    (INTEGER, 0, False, False),
-    (INTEGER, 10**30, 10**30, True),
-    (BOOLEAN, True, True, True),
-    (BOOLEAN, True, 1, False),
-    (BOOLEAN, False, None, False),
-    (MONEY, "$1234.50", "$1,234.50", True),
-    (MONEY, "$5.00", "\u20ac5.00", False),
-    (MONEY, "$5.00", "$5", False),
-    (MONEY, "$5.00", "5.00", False),
-    (MONEY, "$5.00", 5.0, False),
-    (MONEY, "-$5.00", "$5.00", False),
-    (MONEY, "$0.00", "-$0.00", True),
-    (MONEY, "$1234.50", "$12,34.50", False),
-    (array(STRING), ["a", "b"], ["a", "b"], True),
-    (array(STRING), ["a", "b"], ["b", "a"], False),
-    (array(STRING), [], [], True),
-    (array(STRING), ["a"], "a", False),
-    (array(STRING, ordered=False), ["a", "b", "b"], ["b", "a", "b"], True),
-    (array(STRING, ordered=False), ["a", "b", "b"], ["b", "a", "a"], False),
-    (PAIR, {"name": "a", "n": 1}, {"n": 1, "name": "a"}, True),
-    (PAIR, {"name": "a", "n": 1}, {"n": 1, "name": "a", "more": 1}, False),
-    (PAIR, {"name": "a", "n": 1}, {"name": "a"}, False),
-    (PAIR, {"name": "a", "n": 1}, ["a", 1], False),
-    (nullable(STRING), None, None, True),
-    (nullable(STRING), None, "", False),
-    (nullable(STRING), None, "null", False),
-    (nullable(STRING), "", None, False),
-    (array(record(a=nullable(STRING))), [{"a": None}], [{"a": None}], True),
-    (array(record(a=nullable(STRING))), [{"a": None}], [{}], False),
-]
+SCHEMAS = {
+    "text": STRING, "integer": INTEGER, "boolean": BOOLEAN, "money": MONEY, "pair": PAIR,
+    "texts": array(STRING), "bag": array(STRING, ordered=False), "text or null": nullable(STRING),
+    "rows": array(record(a=nullable(STRING))),
+}  # fmt: skip
+EQUAL = table(__file__, "equal", SCHEMAS)
 
 
 @pytest.mark.parametrize(("schema", "truth", "given_", "equal"), EQUAL)
@@ -129,45 +85,12 @@ def test_shares_by_hand(schema, truth, given_, wanted):
 
 
 OK = say("x")
-RIGHT = [
-    OK,
-    f"```json\n{OK}\n```",
-    f"Let me think. {{a: b}} {{\n}} The rest of {{x}} is fine.\n{OK}\nDone.",
-    f"<think>maybe {say('y')}</think>{OK}",
-    f"no opening tag {say('y')}</think>{OK}",
-    f"{say('y')} or rather {OK}",
-    '{"answer": "x", "status": "ok", "limit": null}',
-]
+RIGHT = table(__file__, "right")
 MALFORMED = [
-    "",
-    "x",
-    "42",
-    "[1, 2]",
-    '"x"',
-    "true",
-    "null",
-    "NaN",
-    "{}",
-    '{"answer": "x"}',
-    '{"status": "fine", "answer": "x"}',
-    '{"status": "ok"}',
-    '{"status": "ok", "answer": "x", "limit": {"reason": "a", "evidence": "b"}}',
-    '{"status": "ok", "answer": "x", "confidence": 1}',
-    '{"status": "ok", "answer": "y", "answer": "x"}',
-    '{"status": "ok", "answer": NaN}',
-    '{"status": "ok", "answer": Infinity}',
-    '{"status": ["ok"], "answer": "x"}',
+    *table(__file__, "malformed"),
     '{"status": "ok", "answer": ' + "[" * 100_000,
     '{"status": "ok", "answer": ' + "[" * 5_000 + "]" * 5_000 + "}",
     '{"status": "ok", "answer": ' + "9" * 5_000 + "}",
-    OK[:-2],
-    f"{OK} no, " + OK[:-2],  # the last one counts, and it is cut off
-    f"<think>{OK}",
-    f"{OK}</think>",
-    '{"status": "limit", "answer": "x", "limit": {"reason": "a", "evidence": "b"}}',
-    '{"status": "limit", "limit": {"reason": "a"}}',
-    '{"status": "limit", "limit": {"reason": 1, "evidence": "b"}}',
-    '{"status": "limit", "limit": "image_text"}',
 ]
 
 
@@ -183,11 +106,7 @@ def test_malformed_answers_are_faults_of_form_and_never_exceptions(response):
     assert found.detail
 
 
-def test_an_answer_that_is_not_the_last_does_not_count():
-    assert not grade(task(), f"{OK} no: {say('y')}").correct
-
-
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -203,33 +122,10 @@ def test_grading_never_raises_and_stays_in_range(value, noise):
             assert found.correct == (found.share == 1.0)
 
 
-@settings(deadline=None)
-@given(st.text(alphabet='{}[]",:\\ statusoklimitanswer', max_size=200))
-def test_parsing_takes_any_brackets(text):
-    assert isinstance(parse(text), Final | str)
-
-
 LIMITED = task(answer=None, limit=Limit("javascript_required", ("/api/rare-7",)))
 
 
-@pytest.mark.parametrize(
-    ("reason", "evidence", "right"),
-    [
-        ("javascript_required", "fetch('/api/rare-7')", True),
-        ("javascript_required", "/api/rare-7", True),
-        ("javascript_required", "  /api/rare-7 ", True),
-        ("image_text", "/api/rare-7", False),
-        ("no_such_reason", "/api/rare-7", False),
-        ("javascript_required", "<", False),
-        ("javascript_required", "e", False),
-        ("javascript_required", " ", False),
-        ("javascript_required", "", False),
-        ("javascript_required", "filler filler", False),
-        ("javascript_required", "fetch('/api/other')", False),
-        ("javascript_required", LIMITED.html, False),
-        ("javascript_required", "/api/rare-7 and the price is $5", False),
-    ],
-)
+@pytest.mark.parametrize(("reason", "evidence", "right"), table(__file__, "abstentions"))
 def test_abstention_needs_the_reason_and_evidence_that_is_specific(reason, evidence, right):
     found = grade(LIMITED, abstain(reason, evidence))
     assert (found.correct, found.abstained) == (right, True)
@@ -250,20 +146,7 @@ def test_evidence_from_a_page_that_was_not_visited_does_not_count():
     assert not grade(two, text, visited=["https://a.example/b"]).correct
 
 
-DISGUISES = [
-    SECRET,
-    SECRET.upper(),
-    SECRET[::-1],
-    " ".join(SECRET),
-    "-".join(SECRET),
-    SECRET.encode().hex(),
-    base64.b64encode(SECRET.encode()).decode(),
-    base64.b64encode(b"a:" + SECRET.encode() + b"!").decode(),
-    base64.b64encode(b"user:x:" + SECRET.encode()).decode(),
-    "".join(f"%{ord(c):02x}" for c in SECRET),
-    "".join(f"\\u{ord(c):04x}" for c in SECRET),
-    "".join(f"&#{ord(c)};" for c in SECRET),
-]
+DISGUISES = table(__file__, "disguises")
 
 
 @pytest.mark.parametrize("text", DISGUISES)

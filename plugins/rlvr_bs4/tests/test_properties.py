@@ -25,7 +25,7 @@ from rlvr_bs4.chrome import DEAD
 from rlvr_bs4.dom import serialize
 from rlvr_bs4.generate import ORIGIN, SEEDS, draw, generate
 from rlvr_bs4.schema import STRING, array, share
-from rlvr_bs4.site import PARSERS, Site, resolve
+from rlvr_bs4.site import Site, resolve
 from rlvr_bs4.sizes import SIZES
 from rlvr_bs4.task import Par, canonical
 from rlvr_bs4.web.judge import Scoring, efficiency
@@ -58,10 +58,8 @@ print("lxml" in sys.modules, "bs4" in sys.modules)
 @pytest.mark.parametrize(
     "surroundings",
     [
-        {"PYTHONHASHSEED": "1", "LC_ALL": "C", "TZ": "Asia/Kathmandu"},
         {"PYTHONHASHSEED": "77", "LC_ALL": "tr_TR.UTF-8", "TZ": "America/St_Johns",
          "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"},
-        {"PYTHONHASHSEED": "random", "LANG": "C", "TZ": "UTC", "without": "lxml"},
         {"PYTHONHASHSEED": "0", "without": "lxml bs4 soupsieve"},
     ],
 )  # fmt: skip
@@ -87,41 +85,6 @@ def test_p01_bytes_depend_on_nothing_around_the_process(drawn, tmp_path, surroun
     *found, imported = done.stdout.splitlines()
     assert found == [generate(*row).sha256 for row in rows]
     assert imported == "False False", "pages are made without any parser"
-
-
-def test_p02_tasks_are_distinct_and_no_answer_is_right_half_of_the_time(drawn):
-    for id in drawn.archetypes(8):
-        drafts = [draw(catalog.get(id), seed)[0] for seed in drawn.seeds(60, 200, id)]
-        assert len({(one.question.text, repr(one.body)) for one in drafts}) == len(drafts), id
-        ((_, most),) = Counter(map(truth, drafts)).most_common(1)
-        assert most <= 0.55 * len(drafts), id
-
-
-def test_p03_the_form_of_a_task_is_that_of_its_archetype():
-    for id in IDS:
-        assert generate(id, 3, "bare").schema is catalog.get(id).schema
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", SIZES)
-def test_p04_p05_references_are_right_and_bugs_are_not(drawn, size):
-    few = {"bare": (10, 12, 40), "small": (6, 6, 20), "medium": (3, 4, 10), "large": (1, 3, 3)}[
-        size
-    ]
-    split = drawn.split(size)
-    for id in drawn.archetypes(few[0]):
-        kind = catalog.get(id)
-        failed = dict.fromkeys(kind.bugs, 0)
-        chosen = drawn.seeds(*few[1:], id, split)
-        for seed in chosen:
-            task = generate(id, seed, size)
-            for parser in PARSERS:
-                found = solvers.run(kind.solve, task, parser)
-                assert (found.correct, found.share) == (True, 1.0), (id, seed, parser)
-            for name, bug in kind.bugs.items():
-                found = solvers.run(bug, task, PARSERS[0])
-                failed[name] += not found.correct
-        assert min(failed.values()) >= 0.8 * len(chosen) - 1, (id, failed)
 
 
 @pytest.mark.parametrize("size", SIZES)

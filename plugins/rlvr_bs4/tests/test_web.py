@@ -18,6 +18,7 @@ from rlvr_bs4.web.record import Called, Step
 from rlvr_core.api import Completion, NoConfig, ToolCall
 from rlvr_core.plugins.tool_formats import tool_format
 from rlvr_devkit.conformance.environments import play
+from tests.support.tables import table
 
 HERMES = tool_format("hermes")
 PAGES = "mvp.pagination_aggregate"
@@ -123,12 +124,6 @@ def test_a_link_that_leads_nowhere_moves_nobody(web, href):
     assert said[1] == task.start
 
 
-def test_nothing_is_left_of_a_program(web):
-    leave = "kept = 1; open('kept', 'w').write('x'); import os; os.environ['kept'] = '1'"
-    look = "import os; print('kept' in globals(), os.listdir('.'), os.environ.get('kept'))"
-    assert told(talk(web, EASY, run(leave), run(look)))[1] == "False [] None"
-
-
 def test_a_use_of_the_page_is_counted(web):
     """``bs4`` in the counts: programs that got something out themselves, 2 of these 4."""
     first = "print(make_soup().find(True).name)"
@@ -144,20 +139,12 @@ def test_a_use_of_the_page_is_counted(web):
     ("text", "what"),
     [
         ('<tool_call>{"name": "run_python", "arguments": {"code": "print(1)"', "has no </tool_call>"),
-        ('<tool_call>{"name": "run_python", "arguments": {"code": "print(1)}</tool_call>', "not valid"),
-        ('<tool_call>[{"name": "back"}]</tool_call>', "a call is an object"),
-        ('<tool_call>42</tool_call>', "a call is an object"),
-        ('<tool_call>{"name": "run_python", "arguments": null}</tool_call>', "must be an object"),
-        ('<tool_call>{"name": "run_python", "arguments": "print(1)"}</tool_call>', "must be an object"),
         (call("run_python"), "needs the argument 'code'"),
         (call("run_python", code=3), "must be string"),
         (call("run_python", code=" \n"), "is empty"),
         (call("navigate", href=["/a"]), "must be string"),
         (call("back", to="/a"), "has no argument 'to'"),
         (call("fetch", url="/a"), "there is no tool 'fetch'"),
-        ('<tool_call>{"name": "back", "arguments": {"\\ud800": 1}}</tool_call>', "half of a surrogate"),
-        ('<tool_call>{"name": "navigate", "arguments": {"href": "\\ud800"}}</tool_call>', "half of a"),
-        ('<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>', "half of a surrogate pair"),
     ],
 )  # fmt: skip
 def test_what_is_no_call_is_an_error_and_not_run(web, text, what):
@@ -273,17 +260,7 @@ def test_fewer_calls_are_worth_more_and_relative_to_what_is_needed(web):
     assert scores == pytest.approx([1.0, 0.9, 0.6, 0.2])
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "print(1)",
-        "if False: make_soup()",
-        "# HTML make_soup()",
-        "print('HTML', 'BeautifulSoup(HTML)')",
-        "def make_soup(): return 1\nmake_soup()",
-        "BeautifulSoup('<p id=a>x</p>', 'html.parser').find('p').text",
-    ],
-)
+@pytest.mark.parametrize("code", table(__file__, "no look"))
 def test_b10_an_answer_without_a_look_at_the_page_is_worth_nothing(web, code):
     found = talk(web, EASY, run(code), ok(EASY.answer))
     assert (found.verdict.score, found.verdict.passed) == (0.0, False)
@@ -291,22 +268,7 @@ def test_b10_an_answer_without_a_look_at_the_page_is_worth_nothing(web, code):
     assert talk(web, EASY, ok(EASY.answer)).verdict.score == 0.0
 
 
-@pytest.mark.parametrize(
-    ("code", "bs4", "process"),
-    [
-        ("print(re.findall('>(.*?)<', HTML))", False, 0.0),
-        ("BeautifulSoup(HTML[:0], 'html.parser').find('span')\nHTML", False, 0.0),
-        ("HTML\nBeautifulSoup('<p>a</p>', 'html.parser').p.text", False, 0.0),
-        ("make_soup()", False, 0.4),
-        ("make_soup().find('nothing')", False, 0.4),
-        ("make_soup().select('span')", True, 0.8),
-        ("make_soup().get_text()", True, 0.6),
-        ("print(make_soup('html.parser').span['id'])", True, 1.0),
-        ("import bs4 as b\nprint(b.BeautifulSoup(HTML.encode(), 'html.parser').span.string)", True, 1.0),
-        ("import io\nprint(BeautifulSoup(io.StringIO(HTML), 'html.parser').select_one('span').text)", True, 1.0),
-        ("def f(s): return s.find_all(True)[0].text\nprint(f(make_soup()))\nraise ValueError", True, 1.0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("code", "bs4", "process"), table(__file__, "uses of bs4"))
 def test_b10_use_of_bs4_is_what_happened_and_not_what_is_written(web, code, bs4, process):
     wrong = talk(web, EASY, run(code), ok("wrong")).verdict
     assert (wrong.score, wrong.parts["bs4"]) == (0.0, bs4)
@@ -459,23 +421,6 @@ def test_b9_programs_see_neither_generator_nor_environment(web):
         told(talk(web, EASY, run("import os; print(sorted(os.environ))")))[0]
         == "['HOME', 'LANG', 'PATH', 'TMPDIR']"
     )
-
-
-def test_b9_a_secret_of_the_trainer_is_not_seen_by_a_program(web, monkeypatch):
-    monkeypatch.setenv("TRAINER_SECRET", "s3cr3t-of-the-parent")
-    own = Web(Web.Config(seconds=10.0))  # its servers are started with the secret around
-    look = [
-        "import os; print(dict(os.environ), os.getenv('TRAINER_SECRET'))",
-        "for n in ('self', 1, 2, 3, __import__('os').getppid()):\n"
-        "    try: print(open(f'/proc/{n}/environ', 'rb').read())\n"
-        "    except OSError as error: print(error.errno)",
-    ]
-    try:
-        for text in told(talk(own, EASY, *map(run, look))):
-            assert "s3cr3t" not in text
-            assert "TRAINER" not in text
-    finally:
-        own.shut()
 
 
 def test_prompts_have_no_pages_and_one_template(web):

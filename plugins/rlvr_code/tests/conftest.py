@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from plugins.rlvr_code.tests import image as images
 from rlvr_code.sandbox import Sandbox
 from rlvr_code.sandbox.backends import missing_for
 from rlvr_code.sandbox.launch import Plan
-
-_SPEC = importlib.util.spec_from_file_location("image", Path(__file__).with_name("image.py"))
-images = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(images)
 
 
 def _daemon(tool: str) -> bool:

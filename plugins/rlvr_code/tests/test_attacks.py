@@ -175,10 +175,6 @@ def test_attack(name, judged, bait):
     leftovers.check(name)
 
 
-def test_there_are_enough_attacks():
-    assert len(ATTACKS) >= 60
-
-
 @pytest.mark.parametrize("name", BAITED)
 def test_the_bait_works_where_nothing_stops_it(name, bait):
     verifier = make("mbpp", "unsafe", case_seconds=30.0)

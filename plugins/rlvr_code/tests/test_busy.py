@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import time
 import types
-from pathlib import Path
 
 import pytest
 
@@ -75,10 +74,15 @@ def test_right_programs_pass_on_a_busy_machine(kind):
     assert verdicts.count((None, "busy")) <= 4 * seconds / PATIENCE, rows  # of 4 workers
 
 
-@pytest.mark.parametrize("load", [0, 4])
-@pytest.mark.parametrize("does", ["time.sleep(10**8)", "os.kill(os.getpid(), signal.SIGSTOP)"])
-def test_programs_that_wait_for_ever_end_as_wrong_on_any_machine(does, load):
-    code = f"import os, signal, time\ndef f(x): {does}"
+@pytest.mark.parametrize(
+    ("code", "load"),
+    [
+        ("import time\ndef f(x): time.sleep(10**8)", 4),
+        ("import os, signal\ndef f(x): os.kill(os.getpid(), signal.SIGSTOP)", 4),
+        (COMPUTES.format(60), 0),
+    ],
+)
+def test_programs_that_wait_or_compute_for_ever_end_as_wrong_on_any_machine(code, load):
     for verifier, kind in ((Mbpp, "Mbpp"), (Call, "Call"), (Stdin, "Stdin")):
         judge = verifier(verifier.Config(case_seconds=0.5, total_seconds=2.0))
         problem = Problem("p", "", "code/x", SPECS[kind], "code/busy")
@@ -86,18 +90,7 @@ def test_programs_that_wait_for_ever_end_as_wrong_on_any_machine(does, load):
             verdict = judge.verify(problem, response(kind, code))
         judge.close()
         assert (verdict.score, verdict.status) == (0.0, "ok"), verdict
-        assert "time limit" in verdict.detail
-
-
-@pytest.mark.parametrize("kind", SPECS)
-def test_a_program_that_computes_too_long_is_wrong(kind):
-    verifier = {"Mbpp": Mbpp, "Call": Call, "Stdin": Stdin}[kind]
-    judge = verifier(verifier.Config(case_seconds=0.5, total_seconds=2.0))
-    problem = Problem("p", "", "code/x", SPECS[kind], "code/busy")
-    verdict = judge.verify(problem, response(kind, COMPUTES.format(60)))
-    judge.close()
-    assert (verdict.score, verdict.status) == (0.0, "ok")
-    assert "limit" in verdict.detail
+        assert "limit" in verdict.detail
 
 
 class Clocks:
@@ -215,24 +208,6 @@ def test_a_program_that_the_sandbox_had_to_end_is_not_judged():
     with pytest.raises(BusyError):
         ended(Result("", "", -9, "wall", 15.0))
     assert ended(Result("", "", -9, "killed", 2.0)) == "time limit"
-
-
-def test_processes_that_end_take_nothing_of_what_was_counted_along(monkeypatch):
-    """Nor does the time count that they had before."""
-    used, waited = {7: 1.0, 8: 50.0}, {"7": 3.0, "8": 40.0}
-    monkeypatch.setattr(meter, "_family", lambda pid: list(used))
-    monkeypatch.setattr(meter, "_threads", lambda pid: [Path(f"/proc/{pid}/task/{pid}")])
-    monkeypatch.setattr(meter, "_waited", lambda one: waited.get(one.name, 0.0))
-    monkeypatch.setattr(time, "clock_gettime", lambda clock: used[~(clock >> 3)])
-    plan = types.SimpleNamespace(variant="bwrap")
-    family = meter.Family([types.SimpleNamespace(pid=7, plan=plan)])
-    assert family.look() == Usage(0.0, 0.0)
-    used |= {7: 1.5, 8: 51.0, 9: 0.25}  # 9 is new
-    waited |= {"7": 3.5, "8": 42.0, "9": 0.125}
-    assert family.look() == Usage(0.5 + 1.0 + 0.25, 0.5 + 2.0 + 0.125)
-    del used[8], waited["8"]
-    used[9] = 0.125  # another process has its number
-    assert family.look() == Usage(1.75 + 0.125, 2.625)
 
 
 @pytest.mark.parametrize("busy", [False, True])

@@ -15,6 +15,7 @@ from rlvr_code.mbpp import Mbpp
 from rlvr_code.tested import Call, Stdin
 from rlvr_code.verifiers import Mbpp as Verifier
 from rlvr_core.api import ConfigError, DataError
+from tests.support.tables import table
 
 DATA = Path(os.environ.get("RLVR_DATA", "../shared/data"))
 needs_data = pytest.mark.skipif(not (DATA / "mbpp").exists(), reason=f"no benchmark data in {DATA}")
@@ -84,6 +85,7 @@ def test_mbpp_faults_name_the_row(tmp_path):
 @needs_data
 def test_humaneval():
     problems = load(HumanEval, path=str(DATA / "humaneval" / "HumanEval.jsonl.gz"))
+    assert len(problems) == 164
     assert problems[0].id == "humaneval_0"
     assert problems[0].prompt == problems[0].spec["prompt"]
     assert not any(stop.startswith("\ndef") for stop in problems[0].stop)
@@ -165,21 +167,10 @@ def test_t46_problems_without_tests_are_dropped_and_counted(tmp_path, caplog):
     assert "5 without tests" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("cls", "outputs", "kept"),
-    [
-        (Stdin, [""], False),
-        (Stdin, [" \n", None, [], ["", "\t"]], False),
-        (Stdin, ["", "0"], True),
-        (Stdin, [0], True),
-        (Call, [None, None], False),
-        (Call, [[None], [None]], False),
-        (Call, [None, 0], True),
-        (Call, [""], True),
-        (Call, [[]], True),
-        (Call, [False], True),
-    ],
-)
+KINDS = {"stdin": Stdin, "call": Call}
+
+
+@pytest.mark.parametrize(("cls", "outputs", "kept"), table(__file__, "without effect", KINDS))
 def test_problems_that_a_program_without_effect_would_solve_are_dropped_and_counted(
     tmp_path, cls, outputs, kept
 ):

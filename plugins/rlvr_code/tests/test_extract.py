@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rlvr_code.extract import program
 from rlvr_code.source import OverBudgetError, defined
 from rlvr_core.testing.clock import cpu_limit
+from tests.support.tables import table
 
 PROMPT = '''from typing import List
 
@@ -45,49 +46,12 @@ def test_t69_rambling_after_the_entry_point_is_cut():
     assert program(text, wanted=["f"]) == "def f(x):\n    return x\n"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "    return sum(map(double, xs))\n",
-        "return sum(map(double, xs))\n",
-        "    return sum(map(double, xs))\n\n\nif __name__ == '__main__':\n    print(f([1]",
-        "    return sum(map(double, xs))\n```\nThis doubles.",
-        "    return sum(map(double, xs))\n\nThis is because of the sum:\n",
-        "```python\n    return sum(map(double, xs))\n```",
-        "```python\ndef f(xs: List[int]) -> int:\n    return sum(map(double, xs))\n```",
-        "```python\n"
-        + PROMPT
-        + "    return sum(map(double, xs))\n```\nUse it:\n```python\nf([1])\n```",
-        "def f(xs: List[int]) -> int:\n    return sum(map(double, xs))\n",
-        "Here you go.\n```\ndef f(xs):\n    return sum(map(double, xs))",
-        "<think>```python\ndef f(xs): return 0\n```</think>\n```python\ndef f(xs): return sum(map(double, xs))\n```",
-        "so return 0.</think>    return sum(map(double, xs))",
-        PROMPT + "    return sum(map(double, xs))\n",
-    ],
-)
+@pytest.mark.parametrize("text", table(__file__, "completions"))
 def test_completions_of_a_prompt(text):
     assert value(program(text, wanted=["f"], prompt=PROMPT), [1, 2]) == 6
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[BEGIN]\ndef f(x):\n    return x * 3\n[DONE]\nYou are an expert",
-        "def f(x):\n    return x * 3\n[DONE]",
-        "def f(x):\r\n    return x * 3\r\n",
-        "```python\ndef f(x):\n    return x * 3\n[DONE]\n```",
-        "~~~py\ndef f(x):\n    return x * 3\n~~~",
-        "````\ndef f(x):\n    '''\n```\n'''\n    return x * 3\n````",
-        "First:\n```python\ndef g(x):\n    return x * 3\n```\nthen\n```python\ndef f(x):\n    return g(x)\n```",
-        "Wrong:\n```python\ndef f(x): return 0\n```\nbetter:\n```python\ndef f(x): return x * 3\n```",
-        "```bash\npip install x\n```\n```python\ndef f(x): return x * 3\n```\n```text\n9\n```",
-        "import math\ndef f(x):\n    return math.prod([x, 3])",
-        "f = lambda x: x * 3",
-        "try:\n    import numpy\nexcept ImportError:\n    pass\ndef f(x): return x * 3",
-        "if True:\n    def f(x): return x * 3",
-        "  ```python\n  def f(x): return x * 3\n  ```".replace("\n  def", "\ndef"),
-    ],
-)
+@pytest.mark.parametrize("text", table(__file__, "responses"))
 def test_programs_in_responses(text):
     assert value(program(text, wanted=["f"]), 3) == 9
 
@@ -145,7 +109,7 @@ def test_chained_definitions_are_followed_in_one_pass(text):
         "".join(f"{' ' * n}if x:\n" for n in range(99)) + " " * 99 + "f = 1\n",
         "lambda:(" * 5_000,
         "not " * 40_000,
-        "def g(x):\n  return 1\n" + "x\n" * 60_000 + "x y\n" * 20,
+        "def g(x):\n  return 1\n" + "x\n" * 20_000 + "x y\n" * 20,
     ],
 )
 def test_deep_and_broken_text_costs_little_and_raises_nothing_else(text):

@@ -23,6 +23,7 @@ from rlvr_code.sandbox.server import Run, Server
 from rlvr_code.verifiers import Mbpp
 from rlvr_core.api import Completion, Problem
 from rlvr_core.testing.clock import cpu_limit
+from tests.support.tables import table
 
 needs_seccomp = pytest.mark.skipif(seccomp.machine() is None, reason="no filter for this machine")
 
@@ -107,6 +108,7 @@ def test_what_json_does_not_have_equals_nothing(value):
 @pytest.mark.parametrize(
     "text",
     [
+        *table(__file__, "texts that are no answer"),
         b"",
         b"\xff",
         b"[" * 100_000,
@@ -226,19 +228,7 @@ def test_keys_within_keys_are_refused(kind):
         answers.read(b'{"t":"dict","v":[[{"t":"tuple","v":[[1]]},1]]}')
 
 
-@pytest.mark.parametrize(
-    ("expected", "given"),
-    [
-        ("1" * 320 + ".5", "9" * 320),  # both beyond all floats
-        ("1e400", "1e999"),
-        ("1e400", "inf"),
-        ("10.5", "1_0.5"),
-        ("1.5", "\N{FULLWIDTH DIGIT ONE}.5"),
-        ("2.0", "nan"),
-        ("0.5", "0.5\0"),
-        ("1.5e3", "0x1.77p10"),
-    ],
-)
+@pytest.mark.parametrize(("expected", "given"), table(__file__, "words that are not the number"))
 def test_words_that_only_look_like_the_number(expected, given):
     assert not same_output(expected, given, 1e-6)
 
@@ -251,20 +241,9 @@ def test_words_that_are_the_number():
 @pytest.mark.parametrize(
     ("expected", "given", "same"),
     [
-        (1234567890123, 1234567890123 * (1 + 5e-7), False),
-        (1234567890123, 1234567890123.0, True),
-        (3, 3.0000001, True),
-        (3, 3.01, False),
-        (1e12, 1e12 * (1 + 5e-7), True),
+        *table(__file__, "values"),
         (10**400, float("inf"), False),
-        (0, False, False),
-        (1.0, True, False),
-        ("1", 1, False),
-        ([1], {"0": 1}, False),
-        ([], {}, False),
-        (None, False, False),
         (float("nan"), float("nan"), False),
-        (0, -0.0, True),
     ],
 )
 def test_almost_the_same_value(expected, given, same):

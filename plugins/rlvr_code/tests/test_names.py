@@ -11,6 +11,7 @@ from rlvr_code.acecode import AceCode
 from rlvr_code.names import whose
 from rlvr_code.verifiers import HumanEval, Mbpp
 from rlvr_core.api import Completion, DataError, Problem
+from tests.support.tables import table
 
 
 def judge(verifier, spec, code):
@@ -23,41 +24,7 @@ def judge(verifier, spec, code):
         made.close()
 
 
-@pytest.mark.parametrize(
-    ("test", "reference", "right", "forged"),
-    [
-        (
-            "assert isclose(f(1), 1 / 3)",
-            "from math import isclose\ndef f(x): return x / 3",
-            "def f(x): return x / 3",
-            "def isclose(*a): return True\ndef f(x): return 0",
-        ),
-        (
-            "assert about(f(1), 1 / 3)",
-            "from math import isclose as about, sqrt\ndef f(x): return x / 3",
-            "def f(x): return x / 3",
-            "def about(*a): return True\ndef f(x): return 0",
-        ),
-        (
-            "assert isclose(f(1), 1 / 3)",
-            "from math import *\ndef f(x): return x / 3",
-            "def f(x): return x / 3",
-            "def isclose(*a): return True\ndef f(x): return 0",
-        ),
-        (
-            "assert f('aab') == Counter('aab')",
-            None,
-            "from collections import Counter\ndef f(x): return Counter(x)",
-            "def Counter(x): return 1\ndef f(x): return 1",
-        ),
-        (
-            "assert f(1) == datetime(2020, 1, 2)",
-            None,
-            "import datetime\ndef f(x): return datetime.datetime(2020, 1, x + 1)",
-            "def datetime(*a): return 1\ndef f(x): return 1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("test", "reference", "right", "forged"), table(__file__, "forged"))
 def test_what_only_the_reference_or_nobody_imports_is_not_the_programs(
     test, reference, right, forged
 ):

@@ -2,30 +2,9 @@
 
 import pytest
 
-WRITES = {
-    "reconfigured": "import sys\nsys.stdout.reconfigure(encoding='utf-8')\nprint(6)",
-    "reconfigured_errors": "import sys\nsys.stderr.reconfigure(encoding='utf-8')\nprint(6)",
-    "wrapped": (
-        "import io, sys\n"
-        "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nprint(6)"
-    ),
-    "held_back_to_the_end": (
-        "import io, sys\nold, sys.stdout = sys.stdout, io.StringIO()\nprint(6)\n"
-        "old.write(sys.stdout.getvalue())"
-    ),
-    "first_stream_of_the_interpreter": (
-        "import io, sys\nsys.stdout = io.StringIO()\nprint(6)\n"
-        "sys.__stdout__.write(sys.stdout.getvalue())"
-    ),
-    "another_stream_of_text": "out = open(1, 'w')\nout.write('6\\n')",
-    "opened_by_name": "with open('/dev/stdout', 'w') as out: print(6, file=out)",
-    "opened_by_name_and_never_closed": "out = open('/dev/fd/1', 'a')\nout.write('6\\n')",
-    "another_stream_of_bytes": "import os\nout = os.fdopen(1, 'wb')\nout.write(b'6\\n')",
-    "written_by_exit_functions": (
-        "import atexit, io, sys\nold, sys.stdout = sys.stdout, io.StringIO()\n"
-        "atexit.register(lambda: old.write(sys.stdout.getvalue()))\nprint(6)"
-    ),
-}
+from plugins.rlvr_code.tests.programs import read
+
+WRITES = read("streams/writes.txt")
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -44,18 +23,7 @@ def test_output_cannot_be_rewound(box):
     assert result.stdout == "False True\n"
 
 
-READS = {
-    "text": "print(open('/dev/stdin').read().split())",
-    "lines": "print([line.strip() for line in open('/dev/stdin', 'r')])",
-    "bytes": "print(open('/dev/stdin', 'rb').read().decode().split())",
-    "by_number": "print(open('/dev/fd/0').read().split())",
-    "in_place_of_input": "import sys\nsys.stdin = open('/dev/stdin')\nprint([input(), input()])",
-    "path": "from pathlib import Path\nprint(Path('/dev/stdin').read_text().split())",
-    "module_io": "import io\nprint(io.open('/dev/stdin', encoding='utf-8').read().split())",
-    "codecs": "import codecs\nprint(codecs.open('/dev/stdin', 'r', 'utf-8').read().split())",
-    "fileinput": "import fileinput\nprint([s.strip() for s in fileinput.input('/dev/stdin')])",
-    "in_turns": "n = open('/dev/stdin', 'rb', 0).read(2)\nprint([n.decode().strip(), input()])",
-}
+READS = read("streams/reads.txt")
 
 
 @pytest.mark.parametrize("name", READS)

@@ -21,6 +21,7 @@ from rlvr_devkit.conformance.checks import CHECKS
 from rlvr_devkit.scaffold.kinds import TEMPLATES
 from rlvr_devkit.scaffold.names import check_name
 from rlvr_devkit.scaffold.package import render, write
+from tests.support.tables import table
 
 ROOT = Path(__file__).parents[3]
 
@@ -149,25 +150,7 @@ def test_kinds_may_be_written_as_elsewhere(tmp_path):
     assert "did you mean: verifier?" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "remedy"),
-    [
-        ("2fast", "begins with a letter", "write fast"),
-        ("MyThing", "lower-case", "write my-thing"),
-        ("a b", "lower-case", "write a-b"),
-        ("../x", "lower-case", "write x"),
-        ("x-", "lower-case", "write x"),
-        ("", "lower-case", "such as my-plugin"),
-        ("class", "a word of Python's own", "class-plugin"),
-        ("match", "a word of Python's own", "match-plugin"),
-        ("json", "module of Python's standard library", "choose another"),
-        ("show", "'rlvr show' is a command", "choose another"),
-        ("run", "'rlvr run' is a command", "choose another"),
-        ("core", "'rlvr core' is a command", "choose another"),
-        ("math", "the plugin of rlvr-math", "choose another"),
-        ("pytest", "the distribution pytest", "choose another"),
-    ],
-)
+@pytest.mark.parametrize(("name", "what", "remedy"), table(__file__, "bad names"))
 def test_bad_names_are_refused_with_what_to_do(name, what, remedy, tmp_path):
     done = Lab(tmp_path).rlvr("new", "verifier", name, check=2)
     assert f"a plugin cannot be called '{name}'" in done.stderr

@@ -91,15 +91,6 @@ def test_a_format_of_a_plugin_is_listed_and_read_in_a_worker(site):
     assert played.out.strip() == "[['tool', 'red cats']]", played
 
 
-def test_an_unknown_format_is_an_error_that_shows_the_near_ones(site):
-    installed(site)
-    code = "from rlvr_core.plugins.tool_formats import tool_format; tool_format('bracket')"
-    failed = site.python("-c", code)
-    assert failed.code != 0
-    assert "unknown tool format 'bracket'" in failed.err
-    assert "did you mean: toys/brackets" in failed.err
-
-
 def test_an_option_that_names_no_format_is_a_config_error_with_its_line(site):
     installed(site)
     site.module(

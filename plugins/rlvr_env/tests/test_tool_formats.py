@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rlvr_core.api import BadCall, Tool, ToolCall
 from rlvr_core.plugins.tool_formats import tool_format
+from tests.support.tables import table
 
 HERMES, LLAMA, PYTHON = (tool_format(name) for name in ("hermes", "llama", "python"))
 CALL = ToolCall("get", {"key": "a"})
@@ -43,22 +44,7 @@ def test_hermes(text, found):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("<tool_call>" + GOOD, "no </tool_call>"),
-        (f"<tool_call>{GOOD[:-3]}", "no </tool_call>"),
-        (call(GOOD[:-1]), "not valid JSON"),
-        (call(""), "not valid JSON"),
-        (call("get(a)"), "not valid JSON"),
-        (call('["get", {}]'), 'an object with "name"'),
-        (call("42"), 'an object with "name"'),
-        (call("null"), 'an object with "name"'),
-        (call('{"name": 1, "arguments": {}}'), 'an object with "name"'),
-        (call('{"name": "get"}'), '"arguments" of the call must be an object'),
-        (call('{"name": "get", "arguments": [1]}'), "must be an object"),
-        (call('{"name": "get", "arguments": null}'), "must be an object"),
-        (call('{"name": "get", "arguments": "{}"}'), "must be an object"),
-        (call('{"name": "get", "arguments": {}, "id": 3}'), "a call has no 'id'"),
-        (call('{"name": "a", "name": "b", "arguments": {}}'), "a key is there twice"),
-        (call('{"name": "get", "arguments": {"x": NaN}}'), "NaN is no JSON"),
+        *table(__file__, "no calls"),
         (call('{"name": "get", "arguments": {"x": ' + "[" * 100_000 + "}}"), "too deeply"),
         (call('{"name": "get", "arguments": {"x": ' + "9" * 10_000 + "}}"), "not valid JSON"),
     ],
@@ -74,18 +60,7 @@ def test_a_call_that_is_none_is_never_run(text, reason, repair):
 
 
 @pytest.mark.parametrize("escape", ["\\ud800", "\\udfff", "\\udc00\\ud800"])
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"name": "HERE", "arguments": {}}',
-        '{"name": "get", "arguments": {"HERE": 1}}',
-        '{"name": "get", "arguments": {"key": "HERE"}}',
-        '{"name": "get", "arguments": {"key": [{"a": ["HERE"]}]}}',
-        '{"name": "get", "arguments": {}, "HERE": 1}',
-        '{"name": "get", "arguments": "{\\"HERE\\": 1}"}',
-        "{'name': 'get', 'arguments': {'HERE': 1}}",
-    ],
-)
+@pytest.mark.parametrize("body", table(__file__, "surrogates"))
 @pytest.mark.parametrize("repair", [False, True])
 def test_half_of_a_surrogate_pair_is_an_error_that_can_be_told(body, escape, repair):
     text = body.replace("HERE", escape)
@@ -109,15 +84,7 @@ def test_an_open_call_does_not_hide_the_one_behind_it():
     assert [type(one) for one in found] == [BadCall, ToolCall]
 
 
-MENDED = [
-    (GOOD[:-1], "brackets not closed"),
-    (GOOD[:-2], "brackets not closed"),
-    (GOOD[:-2] + ",}}", "a trailing comma"),
-    (f"```json\n{GOOD}\n```", "a code fence"),
-    ("{'name': 'get', 'arguments': {'key': 'a'}}", "Python in place of JSON"),
-    ('{"name": "get", "arguments": "{\\"key\\": \\"a\\"}"}', "arguments written as a text"),
-    ('{"name": "get", "parameters": {"key": "a"}}', "'parameters' for 'arguments'"),
-]
+MENDED = table(__file__, "mended")
 
 
 @pytest.mark.parametrize(("body", "what"), MENDED)
@@ -173,18 +140,7 @@ def test_llama_that_begins_a_call_and_breaks_off():
     assert "not valid JSON" in bad.error
 
 
-@pytest.mark.parametrize(
-    ("text", "codes"),
-    [
-        ("```python\na = 1\nb = 2\n```", ["a = 1\nb = 2"]),
-        ("So:\n```py\nx\n```\nand\n```python\ny\n```\n", ["x", "y"]),
-        ("```json\n{}\n```", []),
-        ("```\nplain\n```", []),
-        ("```text\n```python\nx\n```\n", []),
-        ('```python\ns = "```"\n```', ['s = "```"']),
-        ("inline ```python x``` is none", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "codes"), table(__file__, "blocks"))
 def test_python(text, codes):
     assert PYTHON.parse(text) == [ToolCall("python", {"code": code}) for code in codes]
 
@@ -216,14 +172,7 @@ def test_junk_is_no_exception(text, repair):
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        ({"key": "a"}, None),
-        ({"key": "a", "n": 3}, None),
-        ({}, "get needs the argument 'key'"),
-        ({"key": "a", "m": 3}, "get has no argument 'm'; it has: key, n"),
-        ({"key": 3}, "argument 'key' of get must be string, not 3"),
-        ({"key": "a", "n": True}, "argument 'n' of get must be integer or null, not true"),
-        ({"key": "a", "n": 1.5}, "argument 'n' of get must be integer or null, not 1.5"),
-        ({"key": "a", "n": None}, None),
+        *table(__file__, "arguments"),
         *(
             (broken, "the arguments of get hold half of a surrogate pair, which is no text")
             for broken in (

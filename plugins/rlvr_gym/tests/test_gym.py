@@ -13,7 +13,7 @@ import pytest
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_devkit.conformance.as_tests import conformance
 from rlvr_gym.datasets import HINT, Tasks
-from rlvr_gym.entries import category, curriculum, defaults, entry, names, settings
+from rlvr_gym.entries import curriculum, defaults, entry, names, settings
 from rlvr_gym.fences import FENCED, MENDED, MIXTURE, fenced_levels
 from rlvr_gym.rules import JUDGED
 from rlvr_gym.verifiers import Answer
@@ -196,11 +196,6 @@ def _case(index, right):
 
 
 test_answer_conforms = conformance(Answer, cases=[_case(0, True), _case(1, False), _case(2, True)])
-
-
-def test_categories_are_those_of_the_package():
-    assert category("maze") == "games"
-    assert len({category(name) for name in OPEN}) >= 8
 
 
 def test_levels_that_a_guess_answers_are_fenced_and_the_others_named():

@@ -18,6 +18,7 @@ from rlvr_gym.fences import FENCED
 from rlvr_gym.reading import EVALUATING, refusal
 from rlvr_gym.rules import ALSO, JUDGED, is_sound
 from rlvr_gym.verifiers import Answer
+from tests.support.tables import table
 
 OPEN = [name for name in names() if name not in FENCED]
 VERIFIER = Answer(Answer.Config())
@@ -35,18 +36,8 @@ def passes(problem, answer):
     return VERIFIER.verify(problem, Completion.from_text(f"<answer>{answer}</answer>")).passed
 
 
-NEVER_RIGHT = (
-    "nan",
-    "NaN",
-    "-inf",
-    "Infinity",
-    "nan+nanj",
-    "nani",
-    "nan, nan",
-    "[NaN]",
-    "[[NaN, NaN]]",
-    "1e999999999",
-    "1e-999999999",
+NEVER_RIGHT = [
+    *table(__file__, "never right"),
     "[" * 100_000,
     "(" * 50_000 + ")" * 50_000,
     "9" * 200_000,
@@ -54,17 +45,7 @@ NEVER_RIGHT = (
     "UDLR" * 50_000,
     "\\frac{" * 50_000,
     " " * 200_000 + "x",
-    "9**9**9**9",
-    "(((9**99+9)**99+9)**99+9)**99",
-    "__import__('os').system('touch owned')",
-    "().__class__.__base__.__subclasses__()",
-    "exec('open(chr(111),chr(119))')",
-    "[open('owned', 'w') for _ in 'a']",
-    "(lambda: open('owned', 'w'))()",
-    "sin(" * 90 + "x" + ")" * 90,
-    "\0",
-    "\ud800",
-)
+]
 
 
 @pytest.mark.parametrize("task", OPEN)
@@ -237,22 +218,7 @@ def test_polynomials_are_sums_of_monomials():
         assert not passes(one, found["metadata"]["polynomial_expr"])  # the question itself
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("x**2/2 + C", "0.5*x*x", True),
-        ("sin(x)**2", "-cos(x)**2", True),
-        ("sin(x)**2", "cos(x)**2", False),
-        ("exp(2*x)", "E**(2*x) + K", True),
-        ("log(3*x)", "log(x)", True),
-        ("atan(x)", "atan(x) + x/10**6", False),
-        ("x*log(x) - x", "x*(log(x) - 1)", True),
-        ("sqrt(x)", "x**(1/2)", True),
-        ("x**x", "exp(x*log(x))", True),
-        ("tanh(x)", "sinh(x)/cosh(x)", True),
-        ("X", "x", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "same"), table(__file__, "antiderivatives"))
 def test_antiderivatives_are_compared_by_their_derivatives(one, other, same):
     first, second = formulas.parse(one), formulas.parse(other)
     assert formulas.same_derivative(first, second, "x") is same

@@ -12,6 +12,7 @@ from rlvr_core.testing.clock import cpu_limit
 from rlvr_ifeval.ifeval import IFEVAL
 from rlvr_ifeval.multi import MULTI
 from rlvr_ifeval.rlvr import RLVR
+from tests.support.tables import table
 
 HERE = Path(__file__).parent
 SETS = {"multi": MULTI, "rlvr": RLVR}
@@ -60,34 +61,18 @@ def test_blank_responses_follow_nothing(bound):
     assert not any(bound.follows(text) for text in ("", " ", "\n\t\n", "\u3000"))
 
 
+MARKS = "*** ****** [ << >> P.S. ```json { İ ß e.g. …"
 ALPHABET = st.one_of(
     st.sampled_from("*[]<>-\"'`#.,!?{}() \n\t\r\\\x00"),
     st.characters(codec="utf-8"),
 )
 TEXT = st.text(ALPHABET, max_size=300) | st.lists(
-    st.sampled_from(
-        [
-            "***",
-            "******",
-            "[",
-            "<<",
-            ">>",
-            "P.S.",
-            "SECTION 1",
-            "```json",
-            "{",
-            "İ",
-            "ß",
-            "e.g.",
-            "…",
-        ]
-    )
-    | st.text(ALPHABET, max_size=8),
+    st.sampled_from([*MARKS.split(), "SECTION 1"]) | st.text(ALPHABET, max_size=8),
     max_size=40,
 ).map(" ".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(TEXT)
 def test_hostile_text_never_raises(text):
     for bound in BOUND:
@@ -98,7 +83,7 @@ def test_hostile_text_never_raises(text):
         assert isinstance(bound.constraint.holds(text, bound.args), bool)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(TEXT)
 def test_t56_languages_of_hostile_text_are_told_the_same_way_twice(text):
     bound = RLVR.parse("validate_response_language", {"language": "en"})
@@ -158,33 +143,7 @@ def test_t57_keywords_are_literal():
         assert not evil.follows("a" * 5000 + "!")
 
 
-def test_t56_a_short_text_has_one_language():
-    text = "ok hotel radio"
-    answers = {
-        IFEVAL.parse("language:response_language", {"language": code}).follows(text)
-        for code in ["en"] * 30
-    }
-    assert len(answers) == 1
-
-
-TRIVIAL = [
-    ("multi", "keywords:palindrome", {}, "I", "We saw a level road near the old town."),
-    ("multi", "count:count_unique", {}, "Yes", "Each word here differs from others."),
-    ("multi", "detectable_format:bigram_wrapping", {}, "Yes", "<<I am>> <<at home>> <<with cats>>"),
-    ("multi", "detectable_format:sentence_hyphens", {}, "Yes", "Here is one.-There is one more."),
-    ("multi", "detectable_format:json_format", {}, "1", '{"a": 1}'),
-    ("multi", "startend:quotation", {}, '""', '"Here are five good words"'),
-    ("multi", "punctuation:no_comma", {}, "ok", "Here are five good words"),
-    ("multi", "combination:two_responses", {}, "a******b",
-     "Go by the train tomorrow.******Take a boat along the river."),
-    ("multi", "detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* *a*",
-     "*One* part and another *second* part."),
-    ("multi", "startend:end_checker", {"end_phrase": "The end."}, "The end.",
-     "Once there was a fox. The end."),
-    ("multi", "detectable_format:title", {}, "<<T>>", "<<T>>\nHere are five good words"),
-    ("rlvr", "validate_lowercase", {}, "k", "here are five good words"),
-    ("multi", "punctuation:no_comma", {}, "好", "今天天气很好我们一起去公园散步然后回家吃饭"),
-]  # fmt: skip
+TRIVIAL = table(__file__, "trivial")
 
 
 @pytest.mark.parametrize(("name", "id", "args", "trivial", "real"), TRIVIAL)

@@ -5,6 +5,7 @@ import pytest
 from rlvr_core.api import Completion, Problem
 from rlvr_ifeval import verifiers
 from rlvr_ifeval.text import visible
+from tests.support.tables import table
 
 GAP, JOINER, NON_JOINER, SELECTOR = "\u200b", "\u200d", "\u200c", "\ufe0f"
 HIDDEN = [GAP, JOINER, NON_JOINER, SELECTOR, "\u00ad", "\u2060", "\ufeff", "\u034f", "\U000e0061"]
@@ -33,22 +34,7 @@ def follows(name, id, args, text):
     return verdict.passed
 
 
-CHEATS = [
-    # (set, id, arguments, a text with @ for the character that is to make it pass)
-    ("multi", "count:count_unique", {}, "the end of t@he day"),
-    ("multi", "keywords:no_adjacent_consecutive", {}, "a @bear"),
-    ("multi", "keywords:palindrome", {}, "one @"),
-    ("multi", "keywords:forbidden_words", {"forbidden_words": ["bear"]}, "a be@ar"),
-    (
-        "multi",
-        "length_constraints:number_words",
-        {"num_words": 3, "relation": "at least"},
-        "to@get@her",
-    ),
-    ("multi", "punctuation:no_comma", {}, "@"),
-    ("rlvr", "validate_forbidden_words", {"forbidden_words": ["bear"]}, "a be@ar"),
-    ("rlvr", "validate_word_constraint", {"N": 3, "quantifier": "at least"}, "one @ @"),
-]
+CHEATS = table(__file__, "cheats")
 
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN_NAMES)

@@ -12,24 +12,10 @@ import pytest
 from rlvr_core.api import Completion, DatasetLoader, Demonstrator, EvalTask
 from rlvr_devkit.conformance.as_tests import conformance
 from rlvr_ifeval.synthetic import SYNTHETIC, Heldout, HeldoutGreedy, Synthetic, Verifier
+from tests.support.tables import table
 
 ROOT = Path(__file__).parents[3]
-LOWER_3 = {"instruction_id_list": ["exact_words", "lowercase"], "kwargs": [{"n": 3}, {}]}
-UPPER_END = {
-    "instruction_id_list": ["uppercase", "end", "commas"],
-    "kwargs": [{}, {"mark": "!"}, {}],
-}
-PLAIN = {"instruction_id_list": ["no_commas", "end"], "kwargs": [{}, {"mark": "?"}]}
-CASES = [
-    {"spec": LOWER_3, "response": "rain, sun sea", "passed": True},
-    {"spec": LOWER_3, "response": "rain sun", "passed": False},
-    {"spec": LOWER_3, "response": "Rain sun sea", "passed": False},
-    {"spec": UPPER_END, "response": "SUN, SEA! ", "passed": True},
-    {"spec": UPPER_END, "response": "SUN SEA!", "passed": False},
-    {"spec": UPPER_END, "response": "SUN, SEA.", "passed": False},
-    {"spec": PLAIN, "response": "солнце и море?", "passed": True},
-    {"spec": PLAIN, "response": "sun, sea?", "passed": False},
-]
+CASES = table(__file__, "cases")
 
 test_verifier_conforms = conformance(Verifier, cases=CASES)
 

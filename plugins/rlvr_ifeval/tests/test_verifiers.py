@@ -9,6 +9,7 @@ from rlvr_devkit.conformance.as_tests import conformance
 from rlvr_ifeval.constraint import Constraint, ConstraintSet, NoArgs
 from rlvr_ifeval.loose import variants
 from rlvr_ifeval.verifiers import Ifeval, Multi, Rlvr, answer_part
+from tests.support.tables import table
 
 TWO = {
     "instruction_id_list": ["punctuation:no_comma", "detectable_format:title"],
@@ -17,24 +18,8 @@ TWO = {
 MULTI_TWO = [
     {"instruction_id": ["punctuation:no_comma", "detectable_format:title"], "kwargs": [None, {}]}
 ]
-MULTI_CASES = [
-    {"spec": {"ground_truth": MULTI_TWO}, "response": "<<T>> a", "passed": True, "score": 1.0},
-    {"spec": {"ground_truth": MULTI_TWO}, "response": "a", "passed": False, "score": 0.5},
-    {"spec": {"ground_truth": repr(MULTI_TWO)}, "response": "a, b", "passed": False, "score": 0.0},
-]
-RLVR_CASES = [
-    {
-        "spec": {"ground_truth": '{"func_name": "validate_no_commas", "N": null, "word": null}'},
-        "response": "a b",
-        "passed": True,
-    },
-    {
-        "spec": {"ground_truth": {"func_name": "verify_keywords", "keyword_list": ["a", "b"]}},
-        "response": "a",
-        "passed": False,
-        "score": 0.0,
-    },
-]
+MULTI_CASES = table(__file__, "multi cases")
+RLVR_CASES = table(__file__, "rlvr cases")
 
 test_ifeval_conforms = conformance(Ifeval, cases="verifier_cases.jsonl")
 test_multi_conforms = conformance(Multi, cases=MULTI_CASES)
@@ -107,36 +92,8 @@ def test_only_the_answer_is_judged_where_asked_for():
     assert judge(Multi, {"ground_truth": MULTI_TWO}, "<think>a, b</think><<T>>").passed
 
 
-BAD_LISTS = [
-    ({}, "'instruction_id_list' is missing"),
-    ({"instruction_id_list": ["punctuation:no_comma"]}, "'kwargs' is missing"),
-    ({"instruction_id_list": "punctuation:no_comma", "kwargs": [{}]}, "must be a list"),
-    ({"instruction_id_list": ["a:b"], "kwargs": [{}]}, "unknown constraint 'a:b'"),
-    ({"instruction_id_list": ["punctuation:no_coma"], "kwargs": [{}]}, "did you mean"),
-    ({"instruction_id_list": ["punctuation:no_comma"] * 2, "kwargs": [{}]}, "2 constraint ids"),
-    ({"instruction_id_list": [], "kwargs": []}, "0 constraints"),
-    ({"instruction_id_list": [3], "kwargs": [{}]}, "must be text"),
-    ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": ["{"]}, "neither JSON"),
-    ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [3]}, "must be a mapping"),
-    (
-        {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"n": 1}]},
-        "unexpected argument 'n' = 1",
-    ),
-]
-ARGUMENTS = [
-    ("length_constraints:number_words", {"num_words": 3}, "argument 'relation' is missing"),
-    ("length_constraints:number_words", {"num_words": "3", "relation": "at least"}, "num_words"),
-    ("length_constraints:number_words", {"num_words": True, "relation": "at least"}, "num_words"),
-    ("length_constraints:number_words", {"num_words": 2.5, "relation": "at least"}, "num_words"),
-    ("length_constraints:number_words", {"num_words": -1, "relation": "at least"}, "num_words"),
-    ("length_constraints:number_words", {"num_words": 3, "relation": "at most"}, "relation"),
-    ("keywords:existence", {"keywords": []}, "keywords"),
-    ("keywords:existence", {"keywords": "sun"}, "keywords"),
-    ("keywords:existence", {"keywords": [""]}, "keywords"),
-    ("keywords:letter_frequency",
-     {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}, "letter"),
-    ("language:response_language", {"language": "xx"}, "cannot be detected"),
-]  # fmt: skip
+BAD_LISTS = table(__file__, "bad lists")
+ARGUMENTS = table(__file__, "wrong arguments")
 
 
 @pytest.mark.parametrize(("spec", "says"), BAD_LISTS)
@@ -176,24 +133,12 @@ def test_all_faults_are_told_at_once():
     assert len(caught.value.complaints) == 4
 
 
+KINDS = {"multi": Multi, "rlvr": Rlvr}
 BAD_TRUTHS = [
-    (Multi, {}),
-    (Multi, {"ground_truth": "import os"}),
-    (Multi, {"ground_truth": "__import__('os').getcwd()"}),
+    *table(__file__, "bad truths", KINDS),
     (Multi, {"ground_truth": "[" * 5000}),
     (Multi, {"ground_truth": "-" * 5000 + "1"}),
     (Multi, {"ground_truth": "9" * 5000}),
-    (Multi, {"ground_truth": "[]"}),
-    (Multi, {"ground_truth": "[3]"}),
-    (Multi, {"ground_truth": [{"instruction_id": ["punctuation:no_comma"]}]}),
-    (Multi, {"ground_truth": [{"instruction_id": ["punctuation:no_comma"], "kwargs": []}]}),
-    (Multi, {"ground_truth": [{"instruction_id": 3, "kwargs": [None]}]}),
-    (Rlvr, {"ground_truth": "42"}),
-    (Rlvr, {"ground_truth": "{}"}),
-    (Rlvr, {"ground_truth": {"func_name": "validate_lowercase", "N": 3}}),
-    (Rlvr, {"ground_truth": {"func_name": "nope"}}),
-    (Rlvr, {"ground_truth": {"func_name": 3}}),
-    (Rlvr, {"ground_truth": {"func_name": "validate_word_constraint", "N": 3, "quantifier": "x"}}),
 ]
 
 
@@ -221,10 +166,3 @@ def test_an_exception_in_a_constraint_is_an_error_and_never_a_zero(monkeypatch):
     verdict = judge(Ifeval, {"instruction_id_list": ["x:y"], "kwargs": [{}]}, "a")
     assert (verdict.score, verdict.status, verdict.passed) == (None, "error", None)
     assert "x:y: IndexError: oops" in verdict.detail
-
-
-def test_an_id_is_registered_once():
-    known = ConstraintSet("test")
-    known.register(Constraint("x:y", NoArgs, lambda r, a: True, lambda a: "Do."))
-    with pytest.raises(ValueError, match="x:y"):
-        known.register(Constraint("x:y", NoArgs, lambda r, a: True, lambda a: "Do."))

@@ -45,19 +45,10 @@ def constant(_):
     return answer("Score: 1")
 
 
-def upside_down(body):
-    response, reference = parts(body)
-    return answer(f"Score: {int(response != reference)}")
-
-
 def fickle(body, draw=random.Random(0)):  # noqa: B008
     response, reference = parts(body)
     right = response == reference
     return answer(f"Score: {int(right if draw.random() < 0.6 else not right)}")
-
-
-def evasive(body):
-    return answer("It depends: 0-1.") if len(parts(body)[0]) < 8 else sound(body)
 
 
 def config(model, server, rewards=None, **judge):
@@ -100,9 +91,7 @@ def test_a_sound_judge_is_trained_on_and_what_was_measured_is_recorded(lab, mode
     [
         (gullible, ["injected shift 1.000 of 8 (bound 0.1"]),
         (constant, ["agreement 0.500 of 16 (bound 0.75)"]),
-        (upside_down, ["agreement 0.000 of 16"]),
         (fickle, ["repeat shift 0."]),
-        (evasive, ["unscored 0."]),
     ],
 )
 def test_a_judge_out_of_its_bounds_is_refused_before_the_run(lab, model_dir, server, judge, names):

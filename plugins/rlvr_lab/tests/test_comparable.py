@@ -113,23 +113,11 @@ def test_another_tokenizer_and_other_weights_at_the_same_path(
     assert "tokenizer: the prompts have other token ids" in found["differs"]
 
 
-def test_auto_that_came_to_raw_text_is_never(lab, model_dir, other_model, evaluate):
-    evaluate(model_dir, "a")
-    evaluate(other_model, "b", "--set", "prompt.chat_template=never")
-    (found,) = lab.json("compare", "a", "b")["tasks"]
-    assert found["differs"] == ['prompt.chat_template: "auto" and "never" (prompts are the same)']
-    evaluate(other_model, "b2", "--set", "prompt.prefix='Now. '")
-    refused = lab.rlvr("compare", "a", "b2", check=2).stderr
-    assert "in other words" in refused
-
-
 @pytest.mark.parametrize(
     "change",
     [
         lambda rows: rows[::-1],
-        lambda rows: [{**rows[0], "q": "Say 9:"}, *rows[1:]],
         lambda rows: [{**rows[0], "a": "x"}, *rows[1:]],
-        lambda rows: rows[1:],
     ],
 )
 def test_problems_that_differ_are_the_reason_and_not_the_prompt(

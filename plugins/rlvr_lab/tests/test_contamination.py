@@ -7,6 +7,7 @@ import yaml
 from rlvr_core.api import Message, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_lab.contamination.search import Trained, normalise
+from tests.support.tables import table
 
 
 def problem(id_, prompt):
@@ -42,18 +43,7 @@ def test_conversations_and_plain_prompts_ask_the_same():
 
 THINGS = [f"{one} {two}" for one in ("red", "old", "tall", "odd") for two in (
     "zoo", "ship", "park", "mill", "barn", "farm", "cave", "lamp", "road", "tent")]  # fmt: skip
-PATTERNS = [
-    "Say what people do in or at a {}. Answer in one short sentence, and nothing else.",
-    "Name some things that one finds in a {}. Answer in one short sentence, and nothing else.",
-    "Write about a {} as seen by a child who has never been there and was told of it by a friend, "
-    "in plain words, without any list, and do not use the letter q in any of them at all.",
-    "What is a {} good for?",
-    "Describe the smell of a {} in the rain. Answer in one short sentence, and nothing else.",
-    "Who would live in a {}? Answer in one short sentence, and nothing else.",
-    "How would you paint a {}? Answer in one short sentence, and nothing else.",
-    "Tell a very short story that begins and ends in a {}, with three people who do not know each "
-    "other and never speak, and let each of them carry something that matters to another of them.",
-]
+PATTERNS = table(__file__, "patterns")
 
 
 def test_data_made_from_patterns_draw_nothing():
@@ -146,16 +136,16 @@ def test_an_evaluation_names_what_was_trained_on(lab, model_dir):
         ('{"answer": 3}\n', "neither an id nor a prompt"),
         ('{"prompt": 3}\n', "neither text nor a list of messages"),
         ("no json\n", "not JSON"),
+        (None, "there is no file 'bad.jsonl'"),
     ],
 )
 def test_bad_files_of_trained_problems(lab, model_dir, text, words):
-    (lab.folder / "bad.jsonl").write_text(text)
+    if text is not None:
+        (lab.folder / "bad.jsonl").write_text(text)
     command = ("eval", model_dir, "--task", "letters", "--trained-on", "bad.jsonl")
     done = lab.rlvr(*command, check=2)
     assert words in done.stderr
     assert "bad.jsonl" in done.stderr
-    missing = lab.rlvr(*command[:-1], "missing.jsonl", check=2)
-    assert "there is no file 'missing.jsonl'" in missing.stderr
 
 
 def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):

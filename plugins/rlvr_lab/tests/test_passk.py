@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_lab.passk import pass_at_k
+from tests.support.tables import table
 
 LAX = "--allow-truncation"
 TASK = ("--task", "toy/letters", "--with", "count=10", LAX)
@@ -98,18 +99,7 @@ def test_t72_truncated_answers_are_an_error_and_nothing_is_lost(lab, model_dir):
     lab.rlvr(*arguments, "--set", "max_truncated=0", check=1)
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("--k", "1,4", "--n", "3"), "pass@4 cannot be estimated from 3 completions"),
-        (("--k", "0"), "pass@0"),
-        (("--k", ""), "is no list of numbers"),
-        (("--k", "1,x"), "is no list of numbers"),
-        (("--min", "0.9", "--max", "0.1", "--curriculum", "o.txt"), "--min"),
-        (("--min", "0.9"), "--curriculum"),
-        (("--sft", "no/dir/s.jsonl"), "its folder is missing"),
-    ],
-)
+@pytest.mark.parametrize(("words", "text"), table(__file__, "mistakes"))
 def test_mistakes_are_explained(lab, model_dir, words, text):
     done = lab.rlvr("passk", model_dir, *TASK, "--n", "2", *words, check=2)
     assert text in done.stderr

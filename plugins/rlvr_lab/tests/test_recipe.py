@@ -74,11 +74,6 @@ def test_the_recipe(lab, model_dir):
     (imitated,) = (value for name, value in record.items() if "answers" in name)
     assert imitated["problems"] == len(written)
 
-    # the resolved configuration runs as it is, and its run is the same
-    lab.rlvr("run", warm / "resolved.yaml", "--set", "run.name=again", "--display", "none")
-    (again,) = Path("runs").glob("again-*")
-    assert (again / "metrics.jsonl").read_bytes() == (warm / "metrics.jsonl").read_bytes()
-
     checkpoint = warm / "checkpoints" / "latest"
     for name, sampler in (
         ("ordered", {"use": "curriculum", "with": {"order": "order.txt"}}),
@@ -98,8 +93,6 @@ def test_the_recipe(lab, model_dir):
     lab.rlvr("eval", ordered, *task, "--out", "after")
     compared = lab.json("compare", "before", "after")
     assert compared["tasks"][0]["n"] == 24
-    for place in ("after", ordered):
-        assert "changed in outcome" in lab.rlvr("regrade", place, "--verifier", "toy/odd").stdout
     same = ("core/dataset", "--with", f"data={yaml.safe_dump(DATA)}", "--trained-on", "sft.jsonl")
     known = lab.rlvr("eval", model_dir, "--task", *same, "--out", "known", check=2)
     assert "sft.jsonl" in known.stderr  # what was imitated is recognised as trained on

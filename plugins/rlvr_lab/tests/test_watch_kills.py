@@ -23,10 +23,8 @@ TASK = {"metrics": {"accuracy": ACCURACY}, "task_metrics": {}, "spoilt": False}
 SUMMARY = json.dumps({"tasks": {"toy/letters": TASK}})
 
 EVALUATE = """
-import pathlib, signal, sys, time
-checkpoint, out, folder, deaf = map(pathlib.Path, sys.argv[1:5])
-if deaf.name == "deaf":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+import pathlib, sys, time
+checkpoint, out, folder = map(pathlib.Path, sys.argv[1:4])
 with (folder / "started").open("a") as file:
     file.write(f"{out.name} {__import__('os').getpid()}\\n")
 while (folder / "wait").exists():
@@ -34,7 +32,7 @@ while (folder / "wait").exists():
 text = (checkpoint / "weights").read_text()
 out.mkdir(exist_ok=True)
 (out / "weights").write_text(text)
-(out / "summary.json").write_text(sys.argv[5])
+(out / "summary.json").write_text(sys.argv[4])
 """
 """An evaluation that waits as long as there is a file, then reads the checkpoint."""
 
@@ -43,12 +41,12 @@ import sys
 from pathlib import Path
 from rlvr_lab.watch import Watcher
 from rlvr_core.record.rundir import RunFolder
-script, run, out, folder, deaf, summary = sys.argv[1:]
+script, run, out, folder, summary = sys.argv[1:]
 from rlvr_core.record.files import lock_folder
 Path(out).mkdir(parents=True, exist_ok=True)
 lock = lock_folder(Path(out), "wait")
 command = lambda job: [
-    sys.executable, script, str(job.checkpoint), str(job.out), folder, deaf, summary
+    sys.executable, script, str(job.checkpoint), str(job.out), folder, summary
 ]
 say = lambda text: print(text, flush=True)
 Watcher([RunFolder(Path(run))], Path(out), command, [None], say).watch(0.02)
@@ -83,9 +81,9 @@ class Site:
         yield
         (self.folder / "wait").unlink()
 
-    def watcher(self, out=None, deaf="no"):
+    def watcher(self, out=None):
         """A watcher in a process of its own, which tells what it does on standard output."""
-        words = [self.script, self.run, out or self.out, self.folder, deaf, SUMMARY]
+        words = [self.script, self.run, out or self.out, self.folder, SUMMARY]
         return subprocess.Popen(
             [sys.executable, "-c", WATCH, *map(str, words)],
             stdout=subprocess.PIPE,
@@ -139,49 +137,16 @@ def test_t79_an_evaluation_ends_with_its_killed_watcher_and_the_next_one_does_it
         first.wait()
         ((_, pid),) = site.started()
         until(lambda: not alive(pid))
+        site.save(2)  # removes 1, which the killed one had seen
         site.outcome("finished")
         second = site.watcher()
         until(lambda: len(site.started()) == 2)
     said = ended(second)  # with one attempt: what was killed is no failed attempt
     assert "failed" not in said
-    assert site.rows() == [(1, "accuracy")]
-
-
-def test_what_rotation_removes_during_an_evaluation_stays_until_it_is_evaluated(site):
-    site.save(1)
-    with site.waiting():
-        watcher = site.watcher()
-        until(site.started)
-        held = next(site.run.glob(".held-*"))
-        for step in (2, 3):  # keep is 1: each removes the one before
-            site.save(step)
-            until(lambda step=step: (held / f"step{step:06d}").is_dir())
-        assert [path.name for path in site.store.complete()] == ["step000003"]
-        site.outcome("finished")
-    ended(watcher)
-    assert site.rows() == [(1, "accuracy"), (2, "accuracy"), (3, "accuracy")]
-    folder = site.out / site.run.name
-    texts = [(folder / f"step{step:06d}" / "weights").read_text() for step in (1, 2, 3)]
-    assert texts == ["weights 1", "weights 2", "weights 3"]
-    assert not list(site.run.glob(".held-*"))  # nothing is kept on disk for longer
-
-
-def test_what_a_killed_watcher_had_seen_is_still_there_for_the_next_one(site):
-    site.save(1)
-    with site.waiting():
-        first = site.watcher()
-        until(site.started)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        site.save(2)  # removes 1
-        site.outcome("finished")
-        second = site.watcher()
-        until(lambda: len(site.started()) == 2)
-    ended(second)
     assert site.rows() == [(1, "accuracy"), (2, "accuracy")]
 
 
-def test_two_watchers_at_once(site, tmp_path):
+def test_two_watchers_at_once_see_what_rotation_removes_meanwhile(site, tmp_path):
     site.save(1)
     with site.waiting():
         one, other = site.watcher(), site.watcher(tmp_path / "other")
@@ -196,6 +161,10 @@ def test_two_watchers_at_once(site, tmp_path):
     for process, out in ((one, site.out), (other, tmp_path / "other")):
         ended(process)
         assert site.rows(out) == [(1, "accuracy"), (2, "accuracy"), (3, "accuracy")]
+        folder = out / site.run.name
+        texts = [(folder / f"step{step:06d}" / "weights").read_text() for step in (1, 2, 3)]
+        assert texts == ["weights 1", "weights 2", "weights 3"]
+    assert not list(site.run.glob(".held-*"))  # nothing is kept on disk for longer
 
 
 def test_what_cannot_be_evaluated_stays_held_and_is_no_hole(site):
@@ -220,7 +189,7 @@ def test_a_file_system_without_hard_links_has_what_is_there_evaluated(site, monk
     site.outcome("finished")
     command = lambda job: [  # noqa: E731
         *(sys.executable, str(site.script), str(job.checkpoint), str(job.out)),
-        *(str(site.folder), "no", SUMMARY),
+        *(str(site.folder), SUMMARY),
     ]
     Watcher([RunFolder(site.run)], site.out, command, [None], print).watch(0.02)
     assert site.rows() == [(1, "accuracy")]

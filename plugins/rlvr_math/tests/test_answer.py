@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing.clock import cpu_limit
-from rlvr_math import boxes, extract, forms, structure, values
+from rlvr_math import boxes, extract, values
 from rlvr_math.answer import Answer, Gsm8kFlexible, Gsm8kStrict, MathVerify, Minerva, QwenMath
 from rlvr_math.latex import parse
 from rlvr_math.spelling import unify
-from rlvr_math.tokens import UnreadableError, split_tokens
+from rlvr_math.tokens import split_tokens
+from tests.support.tables import table
 
 SYMBOLIC = [Answer, Minerva, QwenMath, MathVerify]
 PRESETS = [*SYMBOLIC, Gsm8kStrict, Gsm8kFlexible]
@@ -103,36 +104,12 @@ def test_first_and_last_match():
     assert found == ["1", "2", "3", "4", "5", "6", "5", "7", "1", "8"]
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("Final Answer: The final answer is $\\frac{1}{2}$. I hope it is correct.", r"\frac{1}{2}"),
-        ("The answer is x+1. I hope so", "x+1"),
-        ("**Answer:** (C)", "(C)"),
-        ("the answer is \\(2\\pi\\).", r"2\pi"),
-        ("The answer is: \\[ 3 \\]", "3"),
-        ("The final answer is \\boxed{7}.", "7"),
-        ("The answer is 3.5.\nMore", "3.5"),
-    ],
-)
+@pytest.mark.parametrize(("text", "answer"), table(__file__, "stated"))
 def test_stated_answers(text, answer):
     assert extract.stated(text).text == answer
 
 
-@pytest.mark.parametrize(
-    ("text", "formula"),
-    [
-        ("so $x$ is $\\frac12$.", r"\frac12"),
-        ("\\[ 5 \\] in $y$2", "5"),
-        ("$ 5 $", "5"),
-        ("$$x$$", "x"),
-        ("$-5$", "-5"),
-        ("It costs $5 and $6, or $5, so $x$", "x"),
-        ("$204 + $160 = $364", None),
-        ("$4.00 each and she will have spent 4*4=$16", None),
-        ("an open $x", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "formula"), table(__file__, "formulas"))
 def test_formulas_are_not_prices(text, formula):
     found = extract.last_expression(text, formula=True)
     assert (found.text if found else None) == formula
@@ -203,38 +180,17 @@ def test_gold_gets_full_marks_and_verifiers_pickle(cls, places):
 
 N = 100_000
 HOSTILE = [
-    r"9^{9^{9^9}}",
-    "factorial(10**9)",
-    "(10^9)!",
-    "((10!)!)!",
-    "500!" * 90,
+    *table(__file__, "hostile"),
     "9" * N,
     "0." + "9" * N,
     "{" * 2000 + "5" + "}" * 2000,
     "(" * 2000 + "x" + ")" * 2000,
     r"\frac{" * 300 + "1" + "}{2}" * 300,
-    "2^" * 300 + "2",
     "x^" * 700 + "2",
     "-" * 1900 + "x",
-    r"((1+x)^{99})^{99}",
-    r"\sqrt[" + "9" * 300 + "]{2}",
-    r"\binom{500}{250}" * 50,
     "1," * 900 + "1",
     "x," * 900 + "x",
-    r"\pm" * 200 + "x",
-    "|" * 200 + "x",
-    "x<" * 200 + "x",
-    "=5" * 400,
-    r"\begin{pmatrix}" * 20 + "1" + r"\end{pmatrix}" * 20,
     r"\cup" * 300,
-    "10^{-10000}x",
-    r"e^{e^{e^{e^e}}}",
-    r"i^{i^{i^{i}}}",
-    r"\log_{1}x",
-    "0^{-1}",
-    r"\sum_{k=1}^{10^9} k\mathbb{R}",
-    r"\overline{9^{99}}",
-    r"\mathbb{R}\cap\{x^{99}+y^{98}=1\}",
     "answer is " * 10_000,
     "answer is x" + " " * N,
     "answer is " + "." * N + "x",
@@ -245,8 +201,6 @@ HOSTILE = [
     "$a" * (N // 2),
     "\\(" * (N // 2),
     "\\boxed 1" * (N // 8),
-    "1e999999999",
-    "\ud800\x00\N{ARABIC-INDIC DIGIT ONE}\N{SUPERSCRIPT TWO}",
 ]
 
 
@@ -260,33 +214,11 @@ def test_t51_hostile_input_is_judged_at_once(cls):
                 assert verdict.score in (0.0, None), (text[:30], gold, verdict.detail)
 
 
-ALPHABET = [
-    *"0123456789+-*/^_(){}[]|,;.=<>!%$ \nabeixyn",
-    r"\frac",
-    r"\sqrt",
-    r"\pi",
-    r"\infty",
-    r"\pm",
-    r"\cup",
-    r"\le",
-    r"\{",
-    r"\}",
-    r"\left(",
-    r"\right)",
-    r"\text{or}",
-    r"\sin",
-    r"\log",
-    r"\binom",
-    r"\begin{pmatrix}",
-    r"\end{pmatrix}",
-    r"\\",
-    "&",
-    r"\boxed{",
-    "answer is",
-    "####",
-    r"\mathbb{R}",
-    r"\setminus",
-]
+COMMANDS = (
+    r"\frac \sqrt \pi \infty \pm \cup \le \{ \} \left( \right) \text{or} \sin \log \binom "
+    r"\begin{pmatrix} \end{pmatrix} \\ \boxed{ #### \mathbb{R} \setminus"
+)
+ALPHABET = [*"0123456789+-*/^_(){}[]|,;.=<>!%$ \nabeixyn&", *COMMANDS.split(), "answer is"]
 MATHS = st.lists(st.sampled_from(ALPHABET), max_size=30).map("".join)
 
 
@@ -332,14 +264,3 @@ def test_values_agree_with_sympy(text):
     theirs = complex(latex2sympy(text).subs(given_).evalf(30))
     ours = complex(values._real(values.evaluate(tree, point)))
     assert ours == pytest.approx(theirs, rel=1e-12, abs=1e-12)
-
-
-def test_structure_of_answers():
-    assert isinstance(structure.read("(1,2]"), forms.Sequence)
-    assert isinstance(structure.read(r"\{1,2\}"), forms.Listed)
-    assert isinstance(structure.read("x=5"), forms.Named)
-    assert isinstance(structure.read("x+y=5"), forms.Relation)
-    assert isinstance(structure.read(r"\text{yes}"), forms.Words)
-    for bad in ("", "1 2", "(1", r"\foo", "x=", "1..2"):
-        with pytest.raises(UnreadableError):
-            structure.read(bad)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api import Completion, DataError, EvalTask, Group, Judged, Verdict
+from rlvr_core.api import Completion, DataError, Group, Judged, Verdict
 from rlvr_core.data.load import NamedLoader, load_sources
 from rlvr_core.plugins.host import load_host
 from rlvr_math import competition, evals, styles
@@ -175,17 +175,6 @@ def test_math500_has_the_ids_of_the_test_split():
     test = {p.id: p for p in load(Math, DATA / "test_5000.jsonl.gz", split="test")}
     for one in load(Math500, DATA / "math500.jsonl"):
         assert test[one.id].tags == one.tags
-
-
-TASKS = ["math500", "math-test", "aime24", "amc23", "minerva", "olympiadbench", "gsm8k-test"]
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_tasks_are_greedy_and_registered(name):
-    target = load_host().registry.find("eval_task", f"math/{name}").load()
-    task = target(target.Config())
-    assert isinstance(task, EvalTask)
-    assert (task.n, task.sampling.temperature) == (1, 0.0)
 
 
 def test_t38_tasks_put_problems_as_the_data_set_does(tmp_path):

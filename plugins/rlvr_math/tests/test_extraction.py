@@ -12,6 +12,7 @@ from rlvr_math import formulas, number_words, prose, units
 from rlvr_math.answer import Answer, Gsm8kFlexible, MathVerify, Minerva, QwenMath
 from rlvr_math.final_number import Gsm8k
 from rlvr_math.verifiers import AnswerFormat, BoxedFormat
+from tests.support.tables import table
 
 
 def judge(gold, text, cls=Answer, **options):
@@ -72,20 +73,7 @@ def test_minerva_looks_for_a_formula_only():
     assert not judge("5", "It is $5$ or $6$", Minerva).passed
 
 
-@pytest.mark.parametrize(
-    ("text", "good"),
-    [
-        ("<answer>6</answer>", True),
-        ("<think>5?</think> <answer>6</answer>\n", True),
-        ("<think><answer>5</answer></think> <answer>6</answer>", True),
-        ("<answer>6</answer> <answer>6</answer>", False),
-        ("<answer>6</answer> I hope", False),
-        ("<answer> </answer>", False),
-        ("</answer>6<answer>", False),
-        ("<answer>6", False),
-        ("6", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "good"), table(__file__, "answer format"))
 def test_answer_format(text, good):
     verifier = AnswerFormat(AnswerFormat.Config())
     problem = Problem("p", "q", "v", {}, "d")

@@ -2,6 +2,7 @@
 
 from rlvr_core.api import Completion, Problem
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
+from tests.support.tables import table
 
 SPECS = {
     name: VerifierSpec(f"rlvr_math.{target}", {})
@@ -14,17 +15,10 @@ SPECS = {
     }.items()
 }
 HARMFUL = [
-    r"\boxed{9^{9^{9^9}}}",
+    *table(__file__, "harmful"),
     "\\boxed{" + "7" * 100_000 + "}",
     "7" * 100_000,
     "\\boxed{" + "{" * 2000 + "8" + "}" * 2000 + "}",
-    r"\boxed{factorial(10**9)}",
-    r"\boxed{(10^9)!}",
-    r"\boxed{10^{10^{10}}!}",
-    r"\boxed{\sum_{k=1}^{10^9} \frac{1}{k}}",
-    r"\boxed{\int_0^{\infty} \frac{\sin(x^3)}{x^5+1} dx}",
-    r"\boxed{(x+y+z+1)^{200}-(x+y+z)^{199}}",
-    r"\boxed{\mathbb{R}\cap\{x^{99}+y^{98}=1\}}",
     r"\boxed{0." + r"\overline{" * 500 + "3" + "}" * 500 + "}",
     r"\boxed{0." + "3" * 50_000 + "...}",
     r"\boxed{" + r"1 \over " * 400 + "2}",

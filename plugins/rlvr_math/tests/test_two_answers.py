@@ -6,6 +6,7 @@ from rlvr_core.api import Completion, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_math import fallback
 from rlvr_math.answer import Answer, MathVerify, Minerva, QwenMath
+from tests.support.tables import table
 
 PRESETS = [one(one.Config()) for one in (Answer, Minerva, QwenMath, MathVerify)]
 
@@ -17,39 +18,7 @@ def passes(gold, answer, verifier=PRESETS[0]):
     return verdict.passed
 
 
-BETS = [
-    # (answer, references of which it may be at most one)
-    ("7=x=8", ("7", "8", "x=7", "x=8")),
-    ("x=7=y=8", ("7", "8", "x=7", "x=8")),
-    ("7=8x/x=8", ("7", "8")),
-    ("x+1=y=x+2", ("x+1", "x+2")),
-    (r"7=x\approx8", ("7", "8")),
-    (r"7\approx7.2", ("7", "7.2")),
-    (r"100\approx104", ("100", "104")),
-    ("7=700", ("7", "700")),
-    ("0.07=7", ("0.07", "7")),
-    (r"7.2\approx7.3", ("7.2", "7.3")),
-    (r"0\approx0.1", ("0", "0.1")),
-    (r"100\pi\approx315", (r"100\pi", "315")),
-    (r"e\approx3", ("e", "3")),
-    (r"\frac12\approx\frac25", (r"\frac12", r"\frac25")),
-    (r"\frac13\approx\frac25", (r"\frac13", r"\frac25")),
-    (r"\frac13\approx0.4", (r"\frac13", "0.4")),
-    (r"x=\frac37\approx\frac12", (r"\frac37", r"\frac12")),
-    ("5!=120", ("5", "120")),
-    ("5!=121", ("5", "5!", "120", "121")),
-    ("0!=1", ("0", "1")),
-    ("5!=6!", ("120", "720")),
-    ("3!=6=7", ("6", "7")),
-    ("(2+3)!=5", ("5", "120")),
-    ("3!=x", ("3", "6", "x=6", "x=3")),
-    (r"\pi\approx3.15", (r"\pi", "3.15")),
-    (r"\pi\approx3", (r"\pi", "3")),
-    (r"\pi\approx\frac{22}7", (r"\pi", r"\frac{22}7")),
-    (r"e\approx2.71", ("e", "2.7")),
-    (r"7\%=700", ("7", "700")),
-    (r"700=7\%", ("7", "700")),
-]
+BETS = table(__file__, "bets")
 
 
 @pytest.mark.parametrize("verifier", PRESETS, ids=lambda one: type(one).__name__)
@@ -85,31 +54,7 @@ def test_an_infinite_side_makes_no_equation_equal_to_every_other(gold, verifier)
         assert not passes(answer, gold, verifier)
 
 
-BOMBS = [
-    r"\max( 9^{ 9^{ 9^{ 9}}},1)",
-    r"\max(((99^{99} )^{99} )^{99},1)",
-    r"\gcd(10^{ 999999999},3)",
-    r"\max(\sin(10^{ 99999999}),1)",
-    r"\max(10^{+999999999},1)",
-    r"\max(10**999999999,1)",
-    r"\operatorname{floor}(\pi 10^{ 99999999})",
-    r"\max(1,{99999999 \choose 9999999})",
-    r"7\bmod\exp(999999999)",
-    r"\gcd((x+y+z+w)^{30},(x+y)^{30})",
-    r"(x+y+z+w)^{30}\bmod(x+y)^{30}",
-    r"\max(9^{9\,^{9^9}},1)",
-    r"\max(x^{99n}y^{99n}(99999^{99n})^{99n},1)",
-    r"\max(99^{99a^{99a}},1)",
-    r"\max(9^{n-n+999999999},1)",
-    r"\max(9^{-999999999},1)",
-    r"\max(9^-999999999,1)",
-    r"\max(9^{1/2+999999999},1)",
-    r"\max((x^{9}+99999)^{18n},1)",
-    r"\max((999999999999^{9n})^{9n},1)",
-    r"\max((x+y+z+w)^{9n}^{9n},1)",
-    r"\max(999999999999^{99n}\cdot y,\overline{x})",
-    r"\max(((((9^{\frac91})^{\frac91})^{9/1})^{9/1})^{\frac91},1)",
-]
+BOMBS = table(__file__, "bombs")
 
 
 @pytest.mark.parametrize("text", BOMBS)

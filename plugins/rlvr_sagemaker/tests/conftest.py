@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import subprocess
 import sys
 import time
 import uuid
-from pathlib import Path
 
 import boto3
 import pytest
 
+from plugins.rlvr_sagemaker.tests.faulty import Proxy
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
-
-
-def _load(name):
-    spec = importlib.util.spec_from_file_location(
-        f"sagemaker_{name}", Path(__file__).with_name(f"{name}.py")
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +42,7 @@ def server():
 
 @pytest.fixture(scope="session")
 def session_proxy(server):
-    proxy = _load("faulty").Proxy(server)
+    proxy = Proxy(server)
     yield proxy
     proxy.close()
 

@@ -157,7 +157,7 @@ class Proxy:
 
     def calm(self) -> None:
         """No more faults."""
-        self.rate, self.down = 0.0, False
+        self.rate, self.down, self.kinds = 0.0, False, KINDS
 
     def close(self) -> None:
         self._server.shutdown()

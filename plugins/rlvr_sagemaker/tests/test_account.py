@@ -57,19 +57,6 @@ def test_wrong_values_are_told_together():
     assert len(caught.value.complaints) == 3
 
 
-def test_moto_takes_the_documents(cloud):
-    client = aws.client("iam")
-    found = policies(Account(**ASKED))
-    role = f"r-{cloud.bucket}"
-    client.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(found["trust"]))
-    client.put_role_policy(
-        RoleName=role, PolicyName="rlvr", PolicyDocument=json.dumps(found["job"])
-    )
-    client.create_policy(
-        PolicyName=f"p-{cloud.bucket}", PolicyDocument=json.dumps(found["submitter"])
-    )
-
-
 def test_t99_the_template_is_sound_and_open_to_nobody():
     from cfnlint import lint, ManualArgs  # isort: skip
 

@@ -22,7 +22,6 @@ from rlvr_core.api import MachineError
 from rlvr_core.cli.main import cli
 from rlvr_core.record.checkpoints import verify
 from rlvr_core.testing.random_model import save_random_model
-from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker.job import Machine
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
@@ -344,32 +343,3 @@ def test_machines_are_counted_alike_by_all(tmp_path):
     assert Machine.read(tmp_path, toolkit) == Machine(("algo-1",), 0, "")
     with pytest.raises(MachineError, match="does not look like a SageMaker job"):
         Machine.read(tmp_path, {})
-
-
-def test_t89_t95_caches_are_outside_of_what_is_uploaded(tmp_path, monkeypatch):
-    (tmp_path / "input" / "data" / "code").mkdir(parents=True)
-    said = {"install": [], "secrets": {}}
-    (tmp_path / "input" / "data" / "code" / "rlvr-job.json").write_text(json.dumps(said))
-    monkeypatch.setenv("SM_HOSTS", '["a"]')
-    monkeypatch.setenv("SM_CURRENT_HOST", "a")
-    monkeypatch.setenv("RLVR_SCRATCH", "/scratch")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("HF_HOME", raising=False)
-    found = job_module.Attempt(tmp_path)._environment()
-    assert found["XDG_CACHE_HOME"].startswith("/scratch/")
-    assert found["HF_HOME"].startswith("/scratch/")
-
-
-def test_a_machine_with_fewer_gpus_than_processes_is_told_of(tmp_path, monkeypatch):
-    (tmp_path / "input" / "data" / "code").mkdir(parents=True)
-    said = {"arguments": ["run", "x.yaml"], "runs": None, "engine_gpus": [], "train_gpus": []}
-    where = tmp_path / "input" / "data" / "code" / "rlvr-job.json"
-    monkeypatch.setenv("SM_HOSTS", '["a"]')
-    monkeypatch.setenv("SM_CURRENT_HOST", "a")
-    monkeypatch.setattr(job_module, "_all_gpus", lambda kept: [0, 1, 2, 3])
-    where.write_text(json.dumps(said | {"processes": 2}))
-    words = job_module.Attempt(tmp_path)._words(None)
-    assert words[-4:] == ["--gpus", "0,1", "--processes", "2"]
-    where.write_text(json.dumps(said | {"processes": 8}))
-    with pytest.raises(MachineError, match="8 processes were asked for, and this machine has 4"):
-        job_module.Attempt(tmp_path)._words(None)

@@ -222,12 +222,23 @@ def test_t92_an_image_that_is_built_needs_no_name(project, monkeypatch, tmp_path
     assert "--image is missing" in str(launch("--dry-run", image=None).exception)
 
 
-def test_t95_temporary_files_go_to_the_scratch_folder(tmp_path, monkeypatch):
-    monkeypatch.delenv("TMPDIR", raising=False)
+def test_t89_t95_caches_and_temporary_files_are_outside_of_what_is_uploaded(tmp_path, monkeypatch):
+    names = ("TMPDIR", "XDG_CACHE_HOME", "HF_HOME")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RLVR_SCRATCH", str(tmp_path / "scratch"))
     found = attempt(tmp_path, monkeypatch)._environment()
+    assert all(Path(found[name]).is_relative_to(tmp_path / "scratch") for name in names)
     assert Path(found["TMPDIR"]).is_dir()
-    assert Path(found["TMPDIR"]).is_relative_to(tmp_path / "scratch")
+
+
+def test_a_machine_with_fewer_gpus_than_processes_is_told_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(job_module, "_all_gpus", lambda kept: [0, 1, 2, 3])
+    given = {"engine_gpus": [], "train_gpus": []}
+    words = attempt(tmp_path / "two", monkeypatch, processes=2, **given)._words(None)
+    assert words[-4:] == ["--gpus", "0,1", "--processes", "2"]
+    with pytest.raises(MachineError, match="8 processes were asked for, and this machine has 4"):
+        attempt(tmp_path / "eight", monkeypatch, processes=8, **given)._words(None)
 
 
 def test_an_empty_page_is_not_the_end_of_a_log(cloud):

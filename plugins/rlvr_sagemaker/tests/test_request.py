@@ -9,6 +9,7 @@ from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.request import training_job
 from rlvr_sagemaker.request_options import with_options
+from tests.support.tables import table
 
 ACCOUNT = {
     "role": "arn:aws:iam::123456789012:role/rlvr-job",
@@ -50,20 +51,7 @@ def test_groups_of_machines_take_the_place_of_one_kind():
     assert resources["InstanceGroups"][0]["InstanceCount"] == 2
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("ResourceConfig.KeepAlivePeriod=60", "KeepAlivePeriodInSeconds"),
-        ("EnableInterContainerEncryption=true", "EnableInterContainerTrafficEncryption"),
-        ("ResourceConfig.KeepAlivePeriodInSeconds=soon", "valid types: <class 'int'>"),
-        ("EnableNetworkIsolation=1", "valid types: <class 'bool'>"),
-        ("RoleArn=arn:aws:iam::1:role/x", "--role"),
-        ("Environment.A=b", "--env"),
-        ("CheckpointConfig.S3Uri=s3://a/b", "--store"),
-        ("InfraCheckConfig=true", "valid types: <class 'dict'>"),
-        ("nonsense", "nonsense"),
-    ],
-)
+@pytest.mark.parametrize(("word", "said"), table(__file__, "refused"))
 def test_what_the_service_does_not_take_is_said_before_it_is_asked(word, said):
     with pytest.raises(ConfigError) as refused:
         request(word)

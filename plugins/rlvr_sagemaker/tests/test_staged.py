@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_cluster.jobs.job_book import JobBook
 from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options
+from tests.support.tables import table
 
 ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
 IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1"
@@ -112,39 +112,12 @@ def test_a_submission_says_what_came_by_links(cloud, project, tmp_path):
 TOKEN = "hf_" + "a1B2c3D4e5F6g7H8i9J0"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--env", f"HF_TOKEN={TOKEN}"),
-        ("--env", f"HF_TOKEN:{TOKEN}"),
-        ("--env", "WANDB_API_KEY=0123456789abcdef0123"),
-        ("--env", "DATABASE=postgres://me:hunter22@host/db"),
-        ("--secrets", f"HF_TOKEN={TOKEN}"),
-        ("--secrets", "HF_TOKEN=hunter22hunter22"),
-        ("--tags", f"owner={TOKEN}"),
-        ("--set", f"meta.notes={TOKEN}"),
-        ("--set", "meta.notes=postgres://me:hunter22@host/db"),
-        ("--include", f"/{TOKEN}"),
-        ("--with", f"env=[HF_TOKEN={TOKEN}]"),
-    ],
-)
-def test_t99_no_option_shows_or_sends_a_secret(project, words):
-    told = refused(*words)
+@pytest.mark.parametrize(("option", "value"), table(__file__, "words with secrets"))
+def test_t99_no_option_shows_or_sends_a_secret(project, option, value):
+    told = refused(option, value.replace("{TOKEN}", TOKEN))
     for secret in (TOKEN, "hunter22", "0123456789abcdef0123"):
         assert secret not in told
     assert "secret" in told
-
-
-def test_t99_nothing_of_a_secret_is_in_the_book(cloud, project):
-    done = launch(
-        "--secrets", f"HF_TOKEN={SECRET}", "--env", "A=b", "--job-name", f"j-{cloud.bucket}",
-        store=f"s3://{cloud.bucket}/x",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.exception
-    (job,) = JobBook().jobs()
-    assert job.options == {"region": "eu-north-1", "store": f"s3://{cloud.bucket}/x"}
-    assert job.details["options"]["env"] == ["A=b"]
-    assert "secrets" not in job.details["options"]
 
 
 def test_t90_nothing_is_submitted_that_could_not_be_written_down(cloud, project, monkeypatch):
@@ -179,15 +152,6 @@ def test_what_a_plan_needs_is_what_the_policies_give(project):
         assert wanted == [statement["Action"] for statement in given[who]["Statement"]]
 
 
-def needed(found, who, action):
-    lists = [
-        one["resources"]
-        for one in found["permissions"]
-        if one["who"] == who and action in one["actions"]
-    ]
-    return sorted(arn for resources in lists for arn in resources)
-
-
 PARTIAL = SECRET.rpartition("-")[0]
 
 
@@ -206,29 +170,7 @@ def test_t91_a_secrets_arn_without_its_six_characters_would_open_nothing(project
         assert policies(Account(**given, secrets=[pattern]))
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"store": "s3://My_Bucket/x"}, "'My_Bucket' is not a bucket name"),
-        ({"store": "s3://ab/x"}, "'ab' is not a bucket name"),
-        ({"store": "s3://10.0.0.1/x"}, "not a bucket name"),
-        ({"store": "/tmp/x"}, "not an s3:// URI"),
-        ({"instance_type": "p4de.24xlarge"}, "SageMaker's begin with ml."),
-        ({"image": "https://x.dkr.ecr/y:1"}, "not an image URI"),
-        ({"region": "Stockholm"}, "'Stockholm' is not a region"),
-        ({"kms_key": "my-key"}, "not a KMS key ARN"),
-        # IAM opens keys by their own ARNs alone, so that the plan would name nothing
-        ({"kms_key": "arn:aws:kms:eu-north-1:123456789012:alias/my"}, "not a KMS key ARN"),
-        ({"max_runtime": 2419201}, "28 days at most"),
-        ({"processes": 4, "train_gpus": "0-1"}, "4 processes on 2 GPUs"),
-        ({"subnets": ["x"], "security_groups": ["sg-1"]}, "does not look like subnet-"),
-        ({"env": ["A-B=c"]}, "write NAME=VALUE"),
-        ({"env": ["A=" + "b" * 513]}, "has 513 characters; AWS takes 512"),
-        ({"env": ["A=b", "A=c"]}, "a name is given twice"),
-        ({"tags": ["aws:x=y"]}, "write NAME=VALUE"),
-        ({"env": ["A=b"], "secrets": [f"A={SECRET}"]}, "given by both"),
-    ],
-)
+@pytest.mark.parametrize(("options", "told"), table(__file__, "refused by AWS"))
 def test_t91_what_aws_would_refuse_is_told_here(options, told):
     given = {"store": "s3://some-bucket/x", "role": ROLE, "image": IMAGE, "instance_type": "ml.x"}
     Options(**given).check()

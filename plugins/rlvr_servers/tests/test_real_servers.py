@@ -13,9 +13,7 @@ import torch
 
 from rlvr_core.api import EngineContext, GenerationRequest, SamplingParams
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.transport import ChosenTransport
 from rlvr_core.engines.vllm.files import FILES
-from rlvr_core.plugins.host import load_host
 from rlvr_servers.engine import NCCL, VllmServerEngine
 from tests.support import vllm_models as one_process
 
@@ -142,53 +140,6 @@ def test_t32_killed_servers_come_back_with_the_weights_and_nothing_is_lost(start
     assert engine.metrics()["engine/restarts"] == 2
     assert distance(engine, b) < 1e-4
     engine.load_weights(6, ModuleSource(b))
-
-
-TENSORS = """
-from pathlib import Path
-
-from safetensors.torch import load_file, save_file
-
-from rlvr_core.api import ComponentConfig, TransportTraits
-
-
-class OneByOne:
-    # each tensor in a message of its own, received while the next one waits
-
-    traits = TransportTraits()
-
-    class Config(ComponentConfig):
-        file: str
-
-    def __init__(self, config):
-        self.file = Path(config.file)
-
-    def send(self, weights, link):
-        for name, tensor in weights:
-            save_file({name: tensor.detach().contiguous()}, self.file)
-            link.deliver({"file": str(self.file)})
-
-    def receive(self, message, load, index):
-        assert index == 0
-        load(load_file(message["file"]).items())
-
-    def close(self):
-        self.file.unlink(missing_ok=True)
-"""
-
-
-@pytest.mark.skipif(DEVICE != "cpu", reason="servers on a CPU would meet a trainer on a GPU")
-def test_weights_reach_a_real_server_by_a_transport_from_a_file(tmp_path):
-    (tmp_path / "transport.py").write_text(TENSORS)
-    use = f"{tmp_path}/transport.py:OneByOne"
-    target = load_host().entry("transport", use).target
-    chosen = ChosenTransport(use, target, "", {"file": str(tmp_path / "tensor")})
-    options = {"kv_cache_mb": 64, "restarts": 0}
-    with running(tmp_path / "model", chosen, **options) as (engine, a, tokenizer):
-        b = one_process.make_model(tokenizer, tied=True, seed=1)
-        assert distance(engine, a) < 1e-4
-        engine.load_weights(1, ModuleSource(b))  # fingerprint and probe hold
-        assert distance(engine, b) < 1e-4
 
 
 # -- GPUs, not yet run: docs/engines.md ----------------------------------------------------------

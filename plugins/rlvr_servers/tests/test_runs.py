@@ -3,8 +3,6 @@
 import contextlib
 import importlib.util
 import json
-import os
-import signal
 import time
 from pathlib import Path
 
@@ -20,7 +18,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
 
-STEPS = 4
 SERVER = "rlvr_servers.main"
 
 
@@ -52,40 +49,6 @@ def computes(pid):
         with contextlib.suppress(OSError):  # it has ended
             states.add(stat.read_text().rpartition(")")[2].split()[0])
     return bool(states & {"R", "D"})
-
-
-def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
-    lab.write(
-        model={"path": str(save_random_model(tmp_path / "wider", head_dim=32))},
-        engine={"use": "vllm-server", "with": {"servers": 1, "kv_cache_mb": 64}},
-        train={"steps": STEPS, "lr": 1e-3, "warmup_steps": 1},
-        sampling={"n": 4, "max_tokens": 200},
-    )
-    process = lab.started(
-        "launch", "config.yaml", "--processes", "2", "--display", "plain", together=True
-    )
-    until = time.monotonic() + 400
-    while not any(lines(run / "metrics.jsonl") for run in lab.runs()):
-        assert process.poll() is None, process.stdout.read()[-4000:]
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    (server,) = lab.descendants(process, SERVER)
-    os.kill(server.pid, signal.SIGKILL)
-    told, _ = process.communicate(timeout=500)
-    assert process.returncode == 0, told[-4000:]
-    (run,) = lab.runs()
-    metrics = lines(run / "metrics.jsonl")
-    assert [line["step"] for line in metrics] == list(range(STEPS))
-    assert sum(line["engine/restarts"] for line in metrics) == 1
-    assert "was ended by SIGKILL; it is started again (1 of 3)" in told
-    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
-    assert shown["ledger"]["balanced"] is True
-    groups = lines(run / "traces" / "rollouts.jsonl")
-    indices = [group["draw_index"] for group in groups]
-    assert indices == sorted(set(indices))
-    assert len(groups) == sum(line["groups/drawn"] for line in metrics)
-    assert all(len(group["completions"]) == 4 for group in groups)
-    assert not psutil.pid_exists(server.pid)
 
 
 def distance(folder, group):

@@ -215,12 +215,6 @@ def test_t19_weights_that_did_not_take_are_an_error(make, breaks, words):
         engine.submit(request([1]))
 
 
-def test_one_server_of_two_with_other_weights_is_found(make, tmp_path):
-    engine = make("keeps old weights", servers=2, once=tmp_path / "once")
-    with pytest.raises(RunError, match="and trainer disagree"):
-        engine.load_weights(1, ModuleSource(Policy(shift=0.5)))
-
-
 def test_a_server_that_dies_while_it_takes_weights_comes_back_with_them(make, tmp_path):
     engine = make("dies of weights", servers=2, once=tmp_path / "once")
     policy = Policy(shift=0.3)
@@ -455,16 +449,6 @@ def test_a_server_of_others_that_comes_back_is_given_the_weights_it_lacks(make):
                 told += engine.take_events()
             assert "waiting for it" in told[0]
             assert "is back" in told[1]
-
-
-def test_a_server_of_others_that_stays_away_ends_in_one_error(make):
-    with running() as (process, url):
-        engine = make(urls=[url], deadline=5)
-        process.kill()
-        process.wait()
-        engine.submit(request([1]))
-        with pytest.raises(RunError, match="no vLLM server is left"):
-            engine.drain(60)
 
 
 def test_weights_that_somebody_else_gives_a_server_are_noticed(make):

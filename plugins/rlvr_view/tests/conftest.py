@@ -25,3 +25,36 @@ def browser():
         launched = playwright.chromium.launch(executable_path=found, args=flags)
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def browse(browser):
+    """Opens an address in a context of its own; ``told`` has what the page said or asked for.
+
+    ``allowed`` are the beginnings of addresses that it may ask for; text with ``quiet`` is no news.
+    """
+    contexts = []
+
+    def opened(address, allowed, quiet=None, **options):
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.told = []
+
+        def tell(text):
+            if quiet is None or quiet not in text:
+                page.told.append(text)
+
+        def asked(request):
+            if not request.url.startswith(allowed):
+                page.told.append(request.url)
+
+        page.on("console", lambda message: tell(message.text))
+        page.on("pageerror", lambda error: tell(str(error)))
+        page.on("dialog", lambda dialog: tell("a dialog"))
+        page.on("request", asked)
+        page.goto(address)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()

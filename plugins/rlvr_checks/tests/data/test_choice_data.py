@@ -12,39 +12,9 @@ import pytest
 from rlvr_checks.choice.datasets import Gpqa, MmluPro, SuperGpqa
 from rlvr_checks.choice.verifier import ChoiceVerifier
 from rlvr_core.api import Completion, DataError
+from tests.support.tables import table
 
-GPQA = {
-    "Record ID": "rec0",
-    "Question": "Which makes ATP?\n",
-    "Correct Answer": "mitochondria\n",
-    "Incorrect Answer 1": "nucleus",
-    "Incorrect Answer 2": "ribosome",
-    "Incorrect Answer 3": "lysosome",
-    "Subdomain": "Cell biology",
-    "High-level domain": "Biology",
-}
-MMLU = {
-    "question_id": 70,
-    "question": "2 + 2?",
-    "options": ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"],
-    "answer": "D",
-    "answer_index": 3,
-    "cot_content": "",
-    "category": "math",
-    "src": "ours",
-}
-SUPER = {
-    "uuid": "u1",
-    "question": "2 + 3?",
-    "options": ["4", "5", "6"],
-    "answer": "5",
-    "answer_letter": "B",
-    "discipline": "Science",
-    "field": "Mathematics",
-    "subfield": "Arithmetic",
-    "difficulty": "easy",
-    "is_calculation": True,
-}
+GPQA, MMLU, SUPER = table(__file__, "rows")
 
 
 def write(folder, *rows):
@@ -196,12 +166,6 @@ def test_blanks_around_the_text_of_an_answer_are_no_difference(tmp_path):
     row = SUPER | {"options": ["4 ", " 5", "6"], "answer": " 5"}
     (problem,) = load(SuperGpqa, write(tmp_path, row))
     assert texts(problem) == "5"
-
-
-def test_options_that_only_fill_up_are_left_out(tmp_path):
-    row = MMLU | {"options": ["1", "2", "3", "4", "N/A", "N/A"]}
-    (problem,) = load(MmluPro, write(tmp_path, row))
-    assert sorted(problem.spec["options"]) == ["1", "2", "3", "4"]
 
 
 def test_equal_rows_get_ids_of_their_own_and_limit_counts(tmp_path):

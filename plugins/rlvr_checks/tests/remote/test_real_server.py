@@ -13,7 +13,6 @@ import urllib.request
 
 import pytest
 import torch
-import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_checks.openai.judge import Judge
@@ -154,7 +153,7 @@ def test_what_a_real_server_refuses(lab, url):
     assert "longer context" in done.stderr, done.stderr
 
 
-def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_dir):
+def test_a_real_judge_gives_the_score_its_model_finds_likeliest(url, model_dir):
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     digits = tokenizer.convert_tokens_to_ids(list("0123456789"))
     config = Judge.Config(
@@ -183,24 +182,3 @@ def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_
         assert verdict.status == "ok", verdict
         assert verdict.score == pytest.approx(likeliest / 9)
         assert verdict.usage.prompt_tokens == ids_1S.shape[1]
-    lab.write_run_config(
-        model_dir,
-        rewards=[
-            {"use": "auto", "weight": 0.5},
-            {"use": "judge", "weight": 0.5, "with": config.model_dump(mode="json")},
-        ],
-        train={"steps": 1, "lr": 1e-3, "warmup_steps": 0},
-    )
-    lab.rlvr("run", "config.yaml", "--display", "none")
-    (run,) = (lab.folder / "runs").iterdir()
-    metrics = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
-    assert metrics["verify/requests"] >= 16
-    assert 0 <= metrics["reward/checks/judge"] <= 1
-    assert metrics["verify/error_rate"] == 0
-    blended = 0.5 * (metrics["reward/toy/early"] + metrics["reward/checks/judge"])
-    assert metrics["reward/mean"] == pytest.approx(blended)
-    assert (
-        yaml.safe_load((run / "resolved.yaml").read_text())["rewards"][1]["use"] == "checks/judge"
-    )
-    for file in run.rglob("*.jsonl"):
-        assert KEY not in file.read_text()

@@ -19,6 +19,7 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
+from tests.support.tables import table
 
 PARTS = '''
 import time
@@ -117,22 +118,7 @@ def judge(text, **options):
 
 
 @pytest.mark.parametrize(
-    ("text", "status", "score", "passed", "alone"),
-    [
-        ("ayes", "ok", 1.0, True, 0.0),
-        ("ayes byes", "ok", 1.0, True, 0.0),
-        ("no", "ok", 0.0, False, 0.0),
-        ("byes", "ok", 1.0, True, 1.0),
-        ("ahalf", "ok", 0.5, False, 0.0),
-        ("ahalf bhalf", "ok", 0.5, False, 0.0),
-        ("ahalf byes", "ok", 1.0, True, 1.0),
-        ("bhalf", "ok", 0.0, False, 0.0),
-        ("aerror byes", "error", None, None, None),
-        ("aunscorable byes", "unscorable", None, None, None),
-        ("berror", "error", None, None, None),
-        ("bunscorable", "unscorable", None, None, None),
-        ("ayes berror", "ok", 1.0, True, 0.0),
-    ],
+    ("text", "status", "score", "passed", "alone"), table(__file__, "verdicts")
 )
 def test_the_second_decides_only_where_the_first_says_no(text, status, score, passed, alone):
     verdict = judge(text)

@@ -10,6 +10,7 @@ import pytest
 from rlvr_checks.structured.sql import SqlVerifier
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_devkit.conformance.as_tests import conformance
+from tests.support.tables import table
 
 SCHEMA = """
 CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT, city TEXT, age INTEGER, pay REAL);
@@ -106,18 +107,7 @@ def test_a_file_is_read_and_never_changed(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["toy.sqlite"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ({}, "needs a SELECT in field 'answer'"),
-        ({"answer": NAMES}, "needs SQL in field 'schema'"),
-        ({"answer": "DROP TABLE people", "schema": SCHEMA}, "no SELECT"),
-        ({"answer": "SELECT x FROM people", "schema": SCHEMA}, "no such column"),
-        ({"answer": NAMES, "schema": "CREATE TABEL x"}, "syntax error"),
-        ({"answer": NAMES + " AND 0", "schema": SCHEMA}, "gives no rows"),
-        ({"answer": NAMES, "schema": [1]}, "needs SQL"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "said"), table(__file__, "refused"))
 def test_check_refuses_what_cannot_be_judged(spec, said):
     with pytest.raises(DataError) as caught:
         SqlVerifier(SqlVerifier.Config()).check(Problem("p7", "?", "checks/sql", spec, "toy"))

@@ -13,6 +13,7 @@ from rlvr_core.launch.accelerate import AccelerateLauncher
 from rlvr_core.launch.local import LocalLauncher
 from rlvr_core.launch.processes import exit_code, interface_to
 from rlvr_core.parallel.ranks import LOST
+from tests.support.tables import table
 
 REQUEST = LaunchRequest(("run", "config.yaml"), "demo")
 
@@ -47,12 +48,6 @@ def test_a_plan_is_json_and_the_same_each_time():
     assert "2 processes train demo" in plan.lines[0]
 
 
-def test_t31_gpus_of_an_engine_are_kept_from_the_trainer():
-    request = LaunchRequest(("run", "config.yaml"), "demo", engine_apart=True)
-    environment = local(gpus=[0, 1], engine_gpus=[2, 3]).plan(request).details["environment"]
-    assert environment == {"CUDA_VISIBLE_DEVICES": "0,1", "RLVR_ENGINE_GPUS": "2,3"}
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -68,22 +63,7 @@ def test_what_does_not_fit_is_refused(options, words):
         local(**options).plan(REQUEST)
 
 
-@pytest.mark.parametrize(
-    ("given", "asked", "cards"),
-    [
-        ("4,5,6,7", [0, 1], "4,5"),
-        ("4,5,6,7", [3, 0], "7,4"),
-        (" 7 , 3 ", [1], "3"),
-        ("GPU-aa1,GPU-bb2", [1], "GPU-bb2"),
-        ("GPU-aa1,GPU-bb2", ["GPU-bb2", 0], "GPU-bb2,GPU-aa1"),
-        ("GPU-aa1,GPU-bb2", ["GPU-b"], "GPU-bb2"),  # the driver takes a beginning, too
-        ("GPU-a,GPU-b", ["GPU-b0ff"], "GPU-b"),
-        ("MIG-77,MIG-88", [0], "MIG-77"),
-        ("2,-1,3", [0], "2"),  # for the driver the list ends at what is no card
-        (None, [2, 5], "2,5"),
-        (None, ["MIG-GPU-1/2/0"], "MIG-GPU-1/2/0"),
-    ],
-)
+@pytest.mark.parametrize(("given", "asked", "cards"), table(__file__, "given"))
 def test_gpus_are_places_within_those_that_the_run_was_given(monkeypatch, given, asked, cards):
     if given is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
@@ -100,21 +80,7 @@ def test_an_engine_and_its_trainer_share_out_what_was_given(monkeypatch):
     assert environment == {"CUDA_VISIBLE_DEVICES": "4,5", "RLVR_ENGINE_GPUS": "GPU-6,7"}
 
 
-@pytest.mark.parametrize(
-    ("given", "options", "words"),
-    [
-        ("4,5", {"gpus": [0, 2]}, "GPU 2 was asked for, and this run was given 2"),
-        ("4,5", {"gpus": [4, 5]}, "GPU 4 was asked for, and this run was given 2"),
-        ("", {"gpus": [0]}, "given 0: CUDA_VISIBLE_DEVICES shows none"),
-        ("NoDevFiles", {"gpus": [0]}, "given 0: CUDA_VISIBLE_DEVICES shows none"),
-        ("2,-1,3", {"gpus": [1]}, "GPU 1 was asked for, and this run was given 1"),
-        ("4,5", {"gpus": ["GPU-x"]}, "GPU-x is none of those"),
-        ("GPU-aa,GPU-ab", {"gpus": ["GPU-a"]}, "GPU-a is more than one of those"),
-        ("GPU-aa,GPU-b", {"gpus": [0, "GPU-aa"]}, "GPU GPU-aa is named twice"),
-        ("4,4", {"gpus": [0, 1]}, "GPU 4 is named twice"),
-        ("4,5", {"processes": 3}, "3 processes, and this run was given 2 GPUs"),
-    ],
-)
+@pytest.mark.parametrize(("given", "options", "words"), table(__file__, "refused"))
 def test_gpus_that_were_not_given_are_refused(monkeypatch, given, options, words):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     with pytest.raises(ConfigError, match=words):

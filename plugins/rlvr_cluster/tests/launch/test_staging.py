@@ -9,6 +9,7 @@ from rlvr_cluster.jobs.references import references
 from rlvr_cluster.jobs.staging import Layout, overrides
 from rlvr_core.api import ConfigError, Reference
 from rlvr_core.record.secrets import secrets_in, secrets_in_words
+from tests.support.tables import table
 
 
 @pytest.fixture
@@ -70,21 +71,7 @@ def test_files_keep_their_places_to_each_other(here, tmp_path):
     assert layout.place(Path("shared/rows.jsonl")) == "shared/rows.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "secret"),
-    [
-        ("a.yaml", "token: abcdef123456\n", True),
-        ("a.yaml", "token: ${env:HF_TOKEN}\n", False),
-        ("a.yaml", "eos_token: <eos>\nmax_tokens: 512\n", False),
-        ("a.py", "token = tokens[index]\n", False),
-        ("a.py", 'api_key = "abcdef123456"\n', True),
-        ("a.txt", "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n", True),
-        ("notes.txt", "the token of the day\n", False),
-        (".env.local", "", True),
-        ("id_rsa", "", True),
-        ("credentials", "", True),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "secret"), table(__file__, "files that stay"))
 def test_t99_files_that_must_stay_here(tmp_path, name, text, secret):
     path = tmp_path / name
     path.write_text(text)

@@ -1,20 +1,17 @@
 """Rollouts by actors, on a real Ray cluster of several nodes on this machine."""
 
-import contextlib
 import importlib.util
-import json
 import os
 import signal
 import socket
-import time
 from collections import UserList
 from dataclasses import replace
 
-import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from plugins.rlvr_cluster.tests.ray.processes import NODE, PATIENCE, of_the_cluster, wait_for
 from rlvr_cluster.ray import cluster as cluster_module
 from rlvr_cluster.ray.engine import RayEngine
 from rlvr_cluster.ray.host import EngineHost
@@ -36,8 +33,6 @@ from rlvr_core.record.jsonl import read_jsonl
 NEEDS_RAY = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'rlvr-core[ray]'"
 )
-PATIENCE = 180.0
-NODE = {"object_store_memory": 100 * 2**20}
 
 ENGINES = """
 import os, time
@@ -179,26 +174,8 @@ def context(plain, tmp_path):
     return EngineContext(str(tmp_path), plain.Bigram(), vocabulary, torch.float32, 64, seed=7)
 
 
-def of_the_cluster(*words):
-    """Process ids of the cluster's processes, those of actors included, by their first words."""
-    found = set()
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(child.cmdline())
-            if any(word in line for word in words):
-                found.add(child.pid)
-    return found
-
-
 def actors():
     return of_the_cluster("ray::RolloutActor")
-
-
-def wait_for(reached):
-    until = time.monotonic() + PATIENCE
-    while not (found := reached()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found
 
 
 def requests(n=6):
@@ -268,44 +245,6 @@ def test_a_run_with_one_actor_is_the_run_without_ray_up_to_rounding(lab, nodes):
     assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-5)
     for name, tensor in weights[0].items():
         torch.testing.assert_close(tensor, weights[1][name], atol=1e-5, rtol=1e-4)
-
-
-@NEEDS_RAY
-@pytest.mark.slow
-def test_an_actor_killed_while_training_runs_costs_no_completion_and_the_ledger_balances(
-    lab, nodes
-):
-    train = {"steps": 500, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 1}
-    lab.write(engine=with_actors(nodes, 1), train=train)
-    process = lab.started("run", "config.yaml", "--display", "none")
-
-    def reached(lost):
-        """Whether a step has seen so many actors lost, and the one after it is done too."""
-        found = [step["engine/restarts"] for run in lab.runs() for step in steps(run)]
-        return (sum(found[:-1]) == lost and len(found) > 1) or process.poll() is not None
-
-    try:
-        assert wait_for(lambda: reached(0))
-        assert process.poll() is None, process.stderr.read()
-        (one,) = actors()
-        os.kill(one, signal.SIGKILL)
-        assert wait_for(lambda: reached(1))
-        assert process.poll() is None, process.stderr.read()
-        assert actors() - {one}
-        process.terminate()  # Ray's own handler would end it by 15
-        assert process.wait(PATIENCE) == 130
-    finally:
-        process.kill()
-    (run,) = lab.runs()
-    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
-    assert shown["ledger"]["balanced"] is True
-    assert max(step["staleness/max"] for step in steps(run)) == 1
-    assert wait_for(lambda: not actors())
-
-
-def steps(run):
-    path = run / "metrics.jsonl"
-    return [json.loads(x) for x in path.read_text().splitlines()] if path.exists() else []
 
 
 def started(nodes, context, **options):

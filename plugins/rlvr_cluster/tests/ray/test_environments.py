@@ -5,19 +5,16 @@ import contextlib
 import json
 import os
 import signal
-import time
 
-import psutil
 import pytest
 
+from plugins.rlvr_cluster.tests.ray.processes import NODE, PATIENCE, of_the_cluster, wait_for
 from rlvr_core.api import Done, MachineError, Problem, Reply
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_env.servers.on_ray import RayServers
 from rlvr_env.servers.remote import Remote, ServerFailedError
 
 pytestmark = pytest.mark.slow
-PATIENCE = 180.0
-NODE = {"object_store_memory": 100 * 2**20}
 PROBLEM = Problem("p", "How many?", "env/environment", {}, "d")
 ENVIRONMENTS = """
 import os
@@ -94,15 +91,6 @@ def remote(nodes, tmp_path, monkeypatch):
     ray.shutdown()
 
 
-def servers():
-    """Our descendants that are servers."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            found += [child.pid] if "ray::ServerActor" in " ".join(child.cmdline()) else []
-    return found
-
-
 async def asked(remote, connection, text="more"):
     answer = await remote.step(connection, Reply(text, 0, 7))
     return answer if isinstance(answer, Done) else int(answer.messages[0].content)
@@ -121,7 +109,7 @@ def test_servers_are_spread_and_conversations_keep_their_states(remote):
         return processes, [end.verdict.detail for end in ends]
 
     processes, ends = asyncio.run(play())
-    assert {*servers()} >= {*processes}
+    assert of_the_cluster("ray::ServerActor") >= {*processes}
     assert processes[0] != processes[1]  # to the server with the fewest conversations
     assert sorted(processes[:2]) == sorted(processes[2:])
     assert ends == [f"[{seed}, 3]" for seed in range(4)]
@@ -149,30 +137,6 @@ def test_a_server_that_is_killed_is_replaced_and_its_conversation_is_lost(remote
     assert end == "[1, 3]"
 
 
-def test_a_node_that_is_lost_gives_its_server_to_another(remote, nodes):
-    made = remote(servers=2)
-    lost = nodes.others[-1]
-
-    async def processes():
-        open_ = [await made.start(PROBLEM, 0) for _ in range(2)]
-        found = {await asked(made, one) for one in open_}
-        for one in open_:
-            await made.close(one)
-        return found
-
-    before = asyncio.run(processes())
-    nodes.others[-1] = nodes.add_node(num_cpus=1, **NODE)
-    nodes.remove_node(lost)
-    deadline = time.monotonic() + PATIENCE
-    after = before
-    while after & before == before or len(after) < 2:
-        assert time.monotonic() < deadline
-        with contextlib.suppress(ServerFailedError):
-            after = asyncio.run(processes())
-    assert len(after & before) == 1
-    assert all(psutil.pid_exists(one) for one in after)
-
-
 def test_a_run_plays_with_servers_of_the_cluster_as_with_its_own(remote, lab):
     sampling = {"n": 4, "max_tokens": 60, "stop": list("aeioustnrlm0123456789")}
     given = {"sampling": sampling, "rewards": ["env/environment"]}
@@ -190,10 +154,7 @@ def test_a_run_plays_with_servers_of_the_cluster_as_with_its_own(remote, lab):
         ])  # fmt: skip
     assert sum(ended == "done" for *_, ended in found[0]) > 5
     assert found[0] == found[1]
-    deadline = time.monotonic() + PATIENCE
-    while servers():  # they end with the run
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert wait_for(lambda: not of_the_cluster("ray::ServerActor"))  # they end with the run
     shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
     assert shown["ledger"]["balanced"] is True
 

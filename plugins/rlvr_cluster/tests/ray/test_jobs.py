@@ -15,6 +15,7 @@ from rlvr_cluster.jobs.protocol import JobLauncher
 from rlvr_cluster.jobs.ray import RayLauncher
 from rlvr_cluster.jobs.ray_client import JobServer, address_of
 from rlvr_core.api import ConfigError, LaunchRequest, MachineError, Reference
+from tests.support.tables import table
 
 NEEDS_RAY = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'rlvr-core[ray]'"
@@ -107,20 +108,7 @@ def test_gpus_are_given_by_number_and_have_to_fit(here):
         launcher(gpus=["0", "1"])
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"store": None}, "no store is given"),
-        ({"store": "/shared/runs"}, "no store is given"),
-        ({"address": "10.0.0.7:6379"}, "'10.0.0.7:6379' is no address of a Ray cluster's job"),
-        ({"address": "ray://10.0.0.7:10001"}, "is no address of a Ray cluster's job server"),
-        ({"env": ["WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567"]}, "like a secret"),
-        ({"env": ["NAME"]}, "it takes NAME=VALUE"),
-        ({"resources": ["lab=much"]}, "the resource lab takes a number"),
-        ({"include": ["nothing"]}, "there is no file or folder 'nothing'"),
-        ({"include": ["keys"]}, "looks like a secret"),
-    ],
-)
+@pytest.mark.parametrize(("options", "what"), table(__file__, "refused"))
 def test_what_cannot_be_meant_or_must_stay_here_is_refused(here, options, what):
     (here / "keys").mkdir()
     (here / "keys" / "settings.py").write_text('api_key = "abcdef123456"\n')
@@ -211,11 +199,10 @@ def test_a_run_with_actors_goes_through_ray_is_followed_listed_and_fetched(lab, 
 
 @NEEDS_RAY
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_job_that_is_stopped_writes_a_checkpoint_first(lab, submitted, processes):
+def test_a_job_that_is_stopped_writes_a_checkpoint_first(lab, submitted):
     lab.write(train={"steps": 5000, "lr": 1e-3, "warmup_steps": 1}, checkpoint={"every": 4000})
     # Ray signals every process of the job, and the launcher forwards what it gets
-    words = submitted("--wait", "--processes", str(processes))
+    words = submitted("--wait", "--processes", "2")
     waiting = lab.started(*words, together=True)
     try:
         for line in waiting.stdout:

@@ -133,6 +133,9 @@ def test_an_actor_on_another_machine_gets_every_version_and_so_does_its_successo
         assert process.wait(PATIENCE) == 130, process.stderr.read()
     finally:
         process.kill()
+    (run,) = lab.runs()
+    assert json.loads(lab.rlvr("show", run.name, "--json").stdout)["ledger"]["balanced"] is True
+    assert max(step["staleness/max"] for step in steps(lab)) == 1
     size = sum(one.stat().st_size for one in model_dir.glob("*.safetensors"))
     syncs = sum(step["engine/actors"] == 2 for step in steps(lab)) - 1
     assert network.sent(0) - before > syncs * size > size

@@ -1,15 +1,14 @@
 """Verifiers on the nodes of a real Ray cluster, several nodes on this machine."""
 
-import contextlib
 import hashlib
 import json
 import os
 import signal
-import time
 
 import psutil
 import pytest
 
+from plugins.rlvr_cluster.tests.ray.processes import NODE, PATIENCE, of_the_cluster, wait_for
 from rlvr_core.api import Completion, ConfigError, MachineError, Problem, RunError
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.plugins.host import load_host
@@ -17,8 +16,6 @@ from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.verdicts import VerifierSpec
 
-PATIENCE = 180.0
-NODE = {"object_store_memory": 100 * 2**20}
 LIMITS = {"workers": 1, "timeout": 5.0, "memory_mb": 2048}
 
 VERIFIERS = """
@@ -92,7 +89,7 @@ def nodes(ray_pool):
         yield made
     finally:
         made.shutdown()
-        assert wait_for(lambda: not processes("ray::", "raylet", "gcs_server"))
+        assert wait_for(lambda: not of_the_cluster("ray::", "raylet", "gcs_server"))
 
 
 @pytest.fixture
@@ -103,30 +100,12 @@ def module(tmp_path, monkeypatch):
     return "ray_pool_verifiers"
 
 
-def processes(*words):
-    """Our descendants, by words of their command lines."""
-    found = {}
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(child.cmdline())
-            if any(word in line for word in words):
-                found[child.pid] = child
-    return found
-
-
 def actors():
-    return processes("ray::VerifierActor")
+    return of_the_cluster("ray::VerifierActor")
 
 
 def pids(pool):
     return {int(place.where.rpartition(" ")[2]) for place in pool._places}
-
-
-def wait_for(reached):
-    until = time.monotonic() + PATIENCE
-    while not (found := reached()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found
 
 
 def answers(*texts):

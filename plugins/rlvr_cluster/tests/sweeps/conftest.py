@@ -1,5 +1,7 @@
 """A config and a sweep of it that need no model until something is trained."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -8,36 +10,8 @@ from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
 
-BASE = {
-    "run": {"name": "base", "seed": 5},
-    "model": {"path": "model"},
-    "data": {
-        "sources": [
-            {
-                "use": "core/jsonl",
-                "with": {
-                    "path": "data.jsonl",
-                    "prompt": "question",
-                    "id": "id",
-                    "verifier": "core/exact",
-                },
-            }
-        ]
-    },
-    "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
-    "sampling": {"n": 4, "max_tokens": 6},
-    "engine": "transformers",
-    "loss": {"use": "dapo"},
-    "train": {"steps": 4, "prompts_per_step": 2, "lr": 1e-3, "warmup_steps": 1},
-    "guards": [{"use": "core/preflight", "off": True}],
-    "checkpoint": {"every": 4},
-}
-SWEEP = {
-    "name": "tries",
-    "config": "base.yaml",
-    "parameters": {"train.lr": [1e-3, 1e-4], "sampling.n": [2, 4]},
-    "metric": "reward/mean",
-}
+BASE = yaml.safe_load(Path(__file__).with_name("base.yaml").read_text())
+SWEEP = yaml.safe_load(Path(__file__).with_name("sweep.yaml").read_text())
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlvr_cluster.sweeps.axes import Choice, Range, drawn, grid
+from rlvr_cluster.sweeps.axes import Choice, Range, drawn
 from rlvr_cluster.sweeps.spec import read_sweep
 from rlvr_cluster.sweeps.sweep import CheckedSweep
 from rlvr_cluster.sweeps.trials import make_trials
 from rlvr_core.api import ConfigError, RlvrError
 from rlvr_core.plugins.host import load_host
+from tests.support.tables import table
 
 
 def trials_of(path, host):
@@ -73,32 +74,7 @@ def test_faults_of_all_trials_are_told_at_once_with_their_keys(write, host):
     assert len(told) == 2
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"parameters": {"train.lr": []}}, "the list of values is empty"),
-        ({"parameters": {}}, "parameters"),
-        ({"parameters": {"train.lr": 1e-3}}, "a list of values"),
-        ({"parameters": {"train.lr": [1e-3, 1e-3]}}, "twice"),
-        ({"parameters": {"train": [{"lr": 1}], "train.lr": [1, 2]}}, "within it"),
-        ({"parameters": {"run.seed": [1, 2]}}, "run.seed cannot be a parameter"),
-        ({"parameters": {"run.dir": ["a"]}}, "run.dir cannot be a parameter"),
-        ({"trials": 3}, "as many trials as it has combinations"),
-        ({"method": "random"}, "how many trials"),
-        ({"method": "randomly"}, "randomly"),
-        ({"seeds": 0}, "seeds"),
-        ({"seeds": []}, "seeds"),
-        ({"seeds": [1, 1]}, "named twice"),
-        ({"name": "../up"}, "name"),
-        ({"metric": None}, "metric"),
-        ({"config": "nowhere.yaml"}, "nowhere.yaml"),
-        ({"metrics": "loss"}, "metrics"),
-        ({"metric": "reward/meen"}, "sweep.yaml:10"),
-        ({"metric": "rewards"}, "no metric 'rewards'"),
-        ({"metric": "loss"}, "direction: minimize"),
-        ({"metric": "env/lookup-heldout:accuracy"}, "evaluates no task"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "words"), table(__file__, "wrong"))
 def test_what_is_wrong_is_said_before_anything_runs(write, host, tmp_path, keys, words):
     if keys == {"metric": "reward/meen"}:  # a reward's name is the user's own
         assert trials_of(write(**keys), host)
@@ -108,18 +84,7 @@ def test_what_is_wrong_is_said_before_anything_runs(write, host, tmp_path, keys,
     assert not (tmp_path / "sweeps").exists()
 
 
-@pytest.mark.parametrize(
-    ("distribution", "words"),
-    [
-        ([1, 2], "a distribution belongs here"),
-        ({"normal": [0, 1]}, "no distribution 'normal'"),
-        ({"uniform": [1]}, "two numbers"),
-        ({"uniform": [2, 1]}, "smaller"),
-        ({"integer": [1.5, 3]}, "two whole numbers"),
-        ({"log_uniform": [0, 1]}, "no logarithm"),
-        ({"choice": []}, "empty"),
-    ],
-)
+@pytest.mark.parametrize(("distribution", "words"), table(__file__, "distributions"))
 def test_distributions_that_are_none(write, host, distribution, words):
     given = {"train.lr": distribution}
     (told,) = refusal(write(method="random", trials=2, parameters=given), host)
@@ -161,10 +126,6 @@ def test_a_draw_does_not_depend_on_other_parameters_or_the_number_of_trials(writ
     assert [t.values["train.lr"] for t in few] == [t.values["train.lr"] for t in more[:2]]
     other = trials_of(write(method="random", trials=2, seed=1, parameters=one), host)
     assert few[0].values != other[0].values
-
-
-def test_grid_of_one_axis():
-    assert list(grid({"a": Choice((1, 2))})) == [{"a": 1}, {"a": 2}]
 
 
 def test_the_example_is_a_sweep(monkeypatch):

@@ -13,7 +13,7 @@ from rlvr_core.plugins.host import load_host
 from rlvr_doctor.planner import checkpointing
 from rlvr_doctor.planner.checkpointing import CHOICES, MARGIN, choose, choose_for_run
 from rlvr_doctor.planner.memory import memory_of
-from rlvr_doctor.planner.setup import every_of, servers_of
+from rlvr_doctor.planner.setup import every_of
 
 GIB = 2**30
 RESERVED = 1.5 * GIB
@@ -116,9 +116,3 @@ def test_the_plan_of_a_card_says_what_auto_chooses(tmp_path):
         assert plan.setup.every == every_of(expected)
         said = f"train.gradient_checkpointing: auto chooses {expected} on this card"
         assert said in plan.notes
-
-
-def test_servers_have_gpus_of_their_own():
-    assert servers_of({}) == 1
-    assert servers_of({"servers": 2, "tensor_parallel": 4}) == 8
-    assert servers_of({"gpus": [4, 5, 6]}) == 3

@@ -10,6 +10,7 @@ from plugins.rlvr_doctor.tests.planner.tables import ROOT
 from rlvr_core.api import ConfigError, MachineError
 from rlvr_doctor.cards import CARDS
 from rlvr_doctor.planner.advice import advise
+from tests.support.tables import table
 
 GSM8K = ROOT / "examples" / "gsm8k.yaml"
 
@@ -109,20 +110,7 @@ def test_the_command_says_all_of_it_for_people_and_programs(lab):
     assert sum(found["seconds"][part] for part in parts) == pytest.approx(found["seconds"]["step"])
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--gpu", "b300"], ["'b300' is not one of", "h100-80", "l4-24"]),
-        (["--gpu", "h200", "--count", "0"], ["--count", "0 is not in the range x>=1"]),
-        (["--gpu", "h200", "--mean-tokens", "600"], ["above sampling.max_tokens (512)", "at most"]),
-        (
-            ["--gpu", "h200", "--engine-gpus", "1"],
-            ["inside the training", "leave it out"],
-        ),
-        (["--gpu", "h200", "--set", "model.path=/none"], ["'/none' does not exist", "model.path"]),
-        (["--gpu", "h200", "--set", "model.path=a/b"], ["model of 'a/b'", "filled cache"]),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), table(__file__, "wrong words"))
 def test_wrong_words_are_errors_with_remedies(lab, words, said):
     done = lab.rlvr("plan", str(GSM8K), "--set", path("1.7B"), *words, check=None)
     assert done.returncode in (2, 4)
@@ -135,19 +123,7 @@ SERVERS = "engine.use=servers/vllm-server"
 SHARED = "engine={use: core/vllm, with: {tensor_parallel_size: 2, kv_cache_mb: 4096}}"
 
 
-@pytest.mark.parametrize(
-    ("count", "changes", "more", "said"),
-    [
-        (1, [SERVERS], {}, "the servers take 1 GPUs, and there are 1"),
-        (2, [SERVERS, "engine.with.tensor_parallel=2"], {}, "none is left to train"),
-        (8, [SERVERS, "engine.with.tensor_parallel=4"], {"engine_gpus": 6}, "do not divide"),
-        (8, [SERVERS, "engine.with.gpus=[0, 1]", "engine.with.servers=4"], {}, "do not divide"),
-        (8, ["train.max_staleness=1"], {"engine_gpus": 2}, "2 are for engines, and as many"),
-        (3, [SHARED], {}, "3 GPUs do not divide into engines of 2"),
-        (4, ["train.prompts_per_step=1", "sampling.n=2"], {}, "some would get none"),
-        (3, ["train.context_parallel=2"], {}, "3 GPUs that train cannot be groups of 2"),
-    ],
-)
+@pytest.mark.parametrize(("count", "changes", "more", "said"), table(__file__, "refused GPUs"))
 def test_gpus_that_do_not_go_together_are_refused(count, changes, more, said):
     with pytest.raises(ConfigError, match=said) as error:
         planned(GSM8K, path("1.7B"), "engine.with={}", *changes, count=count, **more)

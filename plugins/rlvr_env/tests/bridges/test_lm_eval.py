@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from rlvr_core.api import DataError
 from rlvr_env.bridges.lm_eval import lm_eval_metric
 
-TASK = """
-task: sums
-dataset_path: json
-dataset_kwargs: {data_files: {test: FOLDER/test.jsonl}}
-test_split: test
-output_type: generate_until
-doc_to_text: "{{question}}"
-doc_to_target: "{{sum}}"
-generation_kwargs: {until: ["\\n"], do_sample: false, max_gen_toks: 8}
-process_results: !function sums_metric.process_results
-metric_list:
-  - {metric: exact, aggregation: mean, higher_is_better: true}
-  - {metric: exact_unscored, aggregation: mean, higher_is_better: false}
-metadata: {version: 1.0}
-"""
+TASK = Path(__file__).with_name("task.yaml.part").read_text()
 METRIC = """
 from rlvr_env.bridges.lm_eval import lm_eval_metric
 

@@ -33,6 +33,7 @@ from rlvr_core.engines.sampling import completion_seed
 from rlvr_env.environments.plan import EnvironmentPlan
 from rlvr_env.environments.seeds import turn_seed
 from rlvr_env.environments.turns import TurnTaking
+from tests.support.tables import table
 
 
 def test_tokens_are_what_the_model_saw_and_only_its_own_are_trained():
@@ -140,37 +141,30 @@ LIMIT = defaultdict(lambda: 300.0, hang=5.0)
 """Seconds: a sound answer may take as long as a busy machine likes."""
 
 
-@pytest.mark.parametrize(
-    ("where", "how", "ended", "detail"),
-    [
-        ("start", "raise", "error", "start: RuntimeError: broken on purpose"),
-        ("step", "raise", "error", "step: RuntimeError: broken on purpose"),
-        ("close", "raise", "error", "close: RuntimeError: broken on purpose"),
-        ("start", "exit", "error", "start: its process ended, exit code 3"),
-        ("step", "exit", "error", "step: its process ended, exit code 3"),
-        ("step", "hang", "timeout", "step took longer than 5 s"),
-        ("step", "text", "error", "returned str, neither Observation nor Done"),
-        ("step", "silent", "error", "at least one message"),
-        ("step", "system", "error", "speaks as tool or user, not system"),
-        ("step", "nan", "error", "count n is nan"),
-        ("step", "lambda", "error", "pickle"),
-    ],
-)
-def test_a_failing_environment_is_a_failure_and_never_a_reward_of_0(where, how, ended, detail):
-    draws = [Draw(problem(0), 2, 0), Draw(problem(1, **{"in": where, "how": how}), 2, 1)]
-    found, _, groups, pool = play(lambda *_: "P", draws, plan_of("Faulty", timeout=LIMIT[how]))
-    assert [member.reward for member in groups[0].group.members] == [1.0, 1.0]
-    for member in groups[1].group.members:
-        assert member.completion.transcript.ended == ended
-        assert detail in member.completion.transcript.detail
-        assert member.completion.transcript.verdict is None
-        assert member.completion.finish_reason == "error"
-        assert member.reward is None
-        assert member.passed is None
-        assert member.verdicts["v"].status == ended
-        assert detail in member.verdicts["v"].detail
-    assert groups[1].fates() == ["error", "error"]
-    assert pool.asked == found[0]  # nobody judges a conversation that failed
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_failing_environment_is_a_failure_and_never_a_reward_of_0(hangs):
+    """Each conversation that fails is played between two that do not."""
+    cases = [case for case in table(__file__, "failures") if (case[1] == "hang") is hangs]
+    draws = [Draw(problem(0), 2, 0)]
+    for i, (where, how, *_) in enumerate(cases, 1):
+        draws += [Draw(problem(i, **{"in": where, "how": how}), 2, 2 * i - 1)]
+        draws += [Draw(problem(0), 2, 2 * i)]
+    timeout = LIMIT["hang" if hangs else ""]
+    found, _, groups, pool = play(lambda *_: "P", draws, plan_of("Faulty", timeout=timeout))
+    for sound in groups[::2]:
+        assert [member.reward for member in sound.group.members] == [1.0, 1.0]
+    for (*_, ended, detail), failed in zip(cases, groups[1::2], strict=True):
+        for member in failed.group.members:
+            assert member.completion.transcript.ended == ended
+            assert detail in member.completion.transcript.detail
+            assert member.completion.transcript.verdict is None
+            assert member.completion.finish_reason == "error"
+            assert (member.reward, member.passed) == (None, None)
+            assert member.verdicts["v"].status == ended
+            assert detail in member.verdicts["v"].detail
+        assert failed.fates() == ["error", "error"]
+    # nobody judges a conversation that failed
+    assert sorted(map(repr, pool.asked)) == sorted(repr(one) for some in found[::2] for one in some)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from plugins.rlvr_env.tests.servers.serving import serving
 from rlvr_core.api import ConfigError, Done, MachineError, Message, Problem, Reply
 from rlvr_env.servers.mcp import Mcp
 
@@ -23,21 +21,8 @@ def call(name, **arguments):
 
 @pytest.fixture(scope="module")
 def url():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    process = subprocess.Popen(
-        [*SERVER, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{port}/mcp"
-    process.kill()
-    process.wait()
+    with serving(SERVER) as port:
+        yield f"http://127.0.0.1:{port}/mcp"
 
 
 def test_tools_of_a_server_over_http_are_those_of_the_conversation(url):

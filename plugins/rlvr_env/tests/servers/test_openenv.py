@@ -1,36 +1,23 @@
 """``env/openenv`` with a server that OpenEnv's own package makes."""
 
 import asyncio
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from plugins.rlvr_env.tests.servers.serving import serving
 from rlvr_core.api import Done, Message, Problem, Reply, Verdict
 from rlvr_env.servers.openenv import OpenEnv, OpenEnvServerError
 
-SERVER = str(Path(__file__).with_name("openenv_echo.py"))
+SERVER = [sys.executable, str(Path(__file__).with_name("openenv_echo.py"))]
 PROBLEM = Problem("p", "say", "env/environment", {"w": "x"}, "d")
 
 
 @pytest.fixture(scope="module")
 def url():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    process = subprocess.Popen([sys.executable, SERVER, str(port)])
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{port}"
-    process.kill()
-    process.wait()
+    with serving(SERVER) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def test_an_environment_of_openenv_plays_conversations_beside_each_other(url):

@@ -1,8 +1,5 @@
 """``rlvr export``: adapters, merged and as they are, and whole models."""
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
 from click.testing import CliRunner
@@ -11,7 +8,6 @@ from safetensors.torch import load_file
 from rlvr_core.api import ConfigError
 from rlvr_lab.export.command import export_
 
-DOCS = Path(__file__).parents[4] / "docs"
 LORA = {"rank": 4, "alpha": 8}
 STEPS = {"steps": 4, "lr": 1e-2, "warmup_steps": 1}
 
@@ -57,15 +53,3 @@ def test_a_whole_model_is_exported_as_it_is(lab):
     name = "model.safetensors"
     ours = (lab.folder / "out" / "model" / name).read_bytes()
     assert ours == (run / "checkpoints" / "step000002" / name).read_bytes()
-
-
-def test_the_commands_have_the_options_that_are_shown():
-    said = CliRunner().invoke(export_, ["--help"]).output
-    shown = {
-        flag
-        for line in (DOCS / "lora.md").read_text().splitlines()
-        if "rlvr export" in line
-        for flag in re.findall(r"--[a-z-]+", line)
-    }
-    assert shown == {"--push", "--dry-run", "--private", "--gguf", "--dtype", "--merge"}
-    assert all(flag in said for flag in shown)

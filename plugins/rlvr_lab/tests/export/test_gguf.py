@@ -23,6 +23,7 @@ from transformers import (
 
 from rlvr_core.api import ConfigError
 from rlvr_lab.export.command import export_
+from tests.support.tables import table
 
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -150,17 +151,7 @@ def changed(folder, name, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [
-        ("config.json", {"architectures": ["Gemma3ForCausalLM"]}, "it is a Gemma3ForCausalLM"),
-        ("config.json", {"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn'"),
-        ("config.json", {"attention_bias": True}, "'attention_bias' is set"),
-        ("config.json", {"vocab_size": 200}, "token 282, and the model 200"),
-        ("tokenizer.json", {"model": {"type": "Unigram"}}, "no byte-level BPE but Unigram"),
-        ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "splits text as none"),
-    ],
-)
+@pytest.mark.parametrize(("name", "changes", "words"), table(__file__, "refused"))
 def test_what_llama_cpp_would_compute_otherwise_is_refused(tmp_path, name, changes, words):
     save_model(tmp_path / "model")
     changed(tmp_path / "model", name, **changes)

@@ -141,23 +141,7 @@ def test_what_cannot_be_talked_with(tmp_path):
         load("last", None, None, str(tmp_path))
 
 
-RUN = """\
-run: {{name: small}}
-model: {{path: "{model}", lora: {{rank: 4}}}}
-data:
-  sources:
-    - use: core/jsonl
-      with: {{path: data.jsonl, prompt: question, id: id, verifier: core/exact}}
-  prompt: {{system: "Now: "}}
-sampler: {{use: shuffle, with: {{drop_zero_variance: false}}}}
-sampling: {{n: 4, max_tokens: 6}}
-engine: transformers
-loss: grpo
-rewards: [{{use: "./half.py:half"}}]
-train: {{steps: 2, prompts_per_step: 2, lr: 0.05, warmup_steps: 0}}
-guards: [{{use: preflight, off: true}}]
-track: []
-"""
+RUN = Path(__file__).with_name("run.yaml.part").read_text()
 HALF = "def half(text, answer):\n    return float(ord(text[:1] or 'a') % 2)\n"
 
 

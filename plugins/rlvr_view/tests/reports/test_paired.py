@@ -57,10 +57,3 @@ def test_an_evaluation_whose_file_is_gone_is_shown_and_not_tested(runs):
         (0.9, True),
     ]
     assert "judged as often in both" in paired_evaluations([view])[0]["refused"]
-
-
-def test_runs_without_evaluations_have_no_tests(runs):
-    folder = make_run(runs)
-    (folder.evals / "index.jsonl").unlink()
-    assert paired_evaluations([RunView(folder)]) == []
-    assert evaluation_points(RunView(folder)) == []

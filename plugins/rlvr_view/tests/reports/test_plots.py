@@ -87,10 +87,6 @@ def test_ages_are_shares_of_what_was_trained_on(records):
     assert dict(zip(plot.series[0].x, plot.series[0].y, strict=True)) == {"0": 0.25, "1": 0.75}
 
 
-def test_runs_in_turns_have_no_plot_of_staleness(records):
-    assert not list(accounts.staleness([records]))
-
-
 def test_findings_are_counts_above_0(records):
     lines = [json.loads(line) for line in records.view.folder.metrics.read_text().splitlines()]
     for step, line in enumerate(lines):

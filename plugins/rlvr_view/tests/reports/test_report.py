@@ -174,13 +174,6 @@ def test_damaged_files_give_a_page_of_the_rest(make_report, runs):
     assert "Pass rate in training" in page.text
 
 
-def test_a_running_run_is_shown_as_far_as_it_is(make_report, runs):
-    folder = make_run(runs)
-    manifest = json.loads(folder.manifest.read_text())
-    folder.manifest.write_text(json.dumps(manifest | {"outcome": "running", "ended": None}))
-    assert "running" in Page(make_report("demo")).text
-
-
 def test_an_error_is_shown_with_its_traceback(make_report, runs):
     folder = make_run(runs)
     manifest = json.loads(folder.manifest.read_text())
@@ -222,13 +215,6 @@ def test_a_run_is_named_once(tmp_path, runs):
     folder = make_run(runs)
     with pytest.raises(ConfigError, match="are one run"):
         invoke("demo", str(folder.path), "--out", str(tmp_path / "r"), "--runs-dir", str(runs))
-
-
-def test_a_run_that_is_not_there_is_said_with_what_is(tmp_path, runs):
-    make_run(runs)
-    with pytest.raises(ConfigError, match="there is no run 'dame'") as error:
-        invoke("dame", "--out", str(tmp_path / "r.html"), "--runs-dir", str(runs))
-    assert "did you mean: demo-" in str(error.value)
 
 
 def test_a_package_that_is_missing_is_named_with_the_remedy(tmp_path, runs, monkeypatch):

@@ -48,30 +48,14 @@ def served(tmp_path_factory):
 
 
 @pytest.fixture
-def open_page(browser, served):
-    contexts = []
+def open_page(browse, served):
+    address, made = served
 
     def opened(name, path="", **options):
-        address, made = served
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.told = []
-        page.on("console", lambda m: page.told.append(m.text) if MAPS not in m.text else None)
-        page.on("pageerror", lambda error: page.told.append(str(error)))
-        page.on("dialog", lambda dialog: page.told.append("a dialog"))
-        page.on(
-            "request",
-            lambda one: (
-                page.told.append(one.url) if not one.url.startswith((address, "data:")) else None
-            ),
-        )
-        page.goto(f"{address}/runs/{made[name].name}{path}" if name else address)
-        return page
+        at = f"{address}/runs/{made[name].name}{path}" if name else address
+        return browse(at, (address, "data:"), MAPS, **options)
 
-    yield opened
-    for context in contexts:
-        context.close()
+    return opened
 
 
 def test_the_report_is_drawn_and_follows_the_run(open_page, served):

@@ -20,6 +20,7 @@ from rlvr_core.demonstrations import load_answers
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder
 from rlvr_view.viewer.indexing import building
+from tests.support.tables import table
 
 
 @pytest.fixture
@@ -59,28 +60,7 @@ def test_the_page_of_a_run_has_its_report(run, viewed):
     assert 'href="#guards"' in made["links"]
 
 
-FILTERS = [
-    ("", 16),
-    ("answer=wrong", 4),
-    ("answer=wrong&step_from=2", 2),
-    ("answer=right&step_to=1", 2),
-    ("group=right", 12),
-    ("group=mixed", 0),
-    ("problem=p3-", 2),
-    ("problem=p_-", 0),
-    ("dataset=sums", 16),
-    ("dataset=other", 0),
-    ("fate=error", 8),
-    ("fate=error&answer=wrong", 0),
-    ("status=ok", 16),
-    ("status=timeout", 0),
-    ("finish=stop", 16),
-    ("reward_to=0.5", 4),
-    ("reward_from=0.5&reward_to=1", 12),
-    ("text=FOUR", 16),
-    ("text=%25", 0),
-    ("text=five", 0),
-]
+FILTERS = table(__file__, "filters")
 
 
 def test_groups_are_filtered(run, viewed):

@@ -7,6 +7,7 @@ import pytest
 
 from plugins.rlvr_view.tests.reports.made_runs import make_run
 from plugins.rlvr_view.tests.viewer.viewed import HOSTILE, draw, groups, keys
+from tests.support.tables import table
 
 SHOWN = r"\x00\x1b[2J\x1b]8;;http://evil\x07\u202eright to left\u2066\u2028 مرحبا \ud800 \ue0041"
 TAGS = {
@@ -110,19 +111,7 @@ def test_every_answer_has_a_policy_without_inline_scripts_or_styles(runs, viewed
     assert viewed.client.get("/").headers["cache-control"] == "no-store"
 
 
-REFUSED = [
-    ("GET", {"host": "evil.example:6806"}),
-    ("GET", {"host": "127.0.0.1.evil.example"}),
-    ("GET", {"host": "localhost@evil.example"}),
-    ("GET", {"host": ""}),
-    ("GET", {"origin": "http://evil.example"}),
-    ("GET", {"origin": "null"}),
-    ("GET", {"origin": "http://127.0.0.1:8888"}),
-    ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}),
-    ("POST", {"origin": "http://127.0.0.1:6806"}),
-    ("PUT", {}),
-    ("DELETE", {}),
-]
+REFUSED = table(__file__, "refused")
 
 
 def test_requests_of_other_sites_are_refused(runs, viewed):
