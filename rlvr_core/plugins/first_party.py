@@ -34,6 +34,7 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "env": ("lookup-heldout", "lookup-heldout-greedy"),
         "lab": ("lm_eval",),
     },
+    "forward_path": {"cluster": ("context-parallel",)},
     "guard": {"view": ("gaps",)},
     "launcher": {"cluster": ("slurm", "ray")},
     "loss": {"algos": ("gmpo", "vespo", "cispo", "sapo", "luspo", "reinforce", "gkd", "opsd")},
