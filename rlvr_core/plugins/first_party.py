@@ -27,7 +27,11 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "checks": ("gpqa", "mmlu_pro", "supergpqa", "commands"),
         "env": ("lookup", "verifiers"),
     },
-    "engine": {"checks": ("openai",), "cluster": ("ray",), "servers": ("vllm-server",)},
+    "engine": {
+        "checks": ("openai",),
+        "cluster": ("ray",),
+        "servers": ("vllm-server", "vllm-shared"),
+    },
     "environment": {"env": ("lookup", "verifiers", "remote", "mcp", "openenv", "agent")},
     "eval_task": {
         "checks": ("commands-heldout", "commands-heldout-greedy"),
