@@ -119,7 +119,6 @@ register_forward_paths = _registering(
             "packing.packed:find_packed",
             "Rows as one sequence without padding, each prompt once.",
         ),
-        "context-parallel": ("packing.context:find_context", "Packed rows split over processes."),
     }
 )
 """Faster ways to compute a model than each row whole and padded."""

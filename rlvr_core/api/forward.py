@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -138,6 +138,32 @@ class ForwardPathFactory(Protocol):
         Args:
             model: The Hugging Face model.
             adapter: How it is made trainable.
+        """
+
+
+@runtime_checkable
+class RowSplit(Protocol):
+    """Processes that compute each micro-batch together, every one its own tokens."""
+
+    def connect(self) -> None:
+        """Bring the processes of each group together. A collective, called once.
+
+        Raises:
+            ConfigError: If the processes do not divide into groups.
+        """
+
+    def admit(self, model: Any) -> None:
+        """Let a model be computed so; before it is sharded.
+
+        Raises:
+            ConfigError: If it cannot.
+        """
+
+    def shared(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of ``rlvr_core.step.forward`` as the group computes it together.
+
+        Each process gets what ``compute`` would return by itself. Floating-point results are (B, T)
+        or (B, T, K), and of loss tokens; others are returned as they are in each process.
         """
 
 

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlvr_core.api.components import ComponentConfig, Registrar
+    from rlvr_core.api.forward import RowSplit
     from rlvr_core.api.launching import RunMirror, Store
     from rlvr_core.api.learning import Loss
     from rlvr_core.api.problems import Json, Problem
     from rlvr_core.api.rollouts import Conversations, EvalReport, Group
-    from rlvr_core.config.model import EnvironmentSection
+    from rlvr_core.config.model import EnvironmentSection, RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
@@ -332,6 +333,11 @@ def make_teachers(
     problems: Sequence[Problem],
 ) -> Mapping[Loc, MakeTeacher] | None:
     """Check the teachers of a run's losses; return what loads each, by the loss's location."""
+
+
+@hookspec(firstresult=True)
+def split_rows(config: RunConfig) -> RowSplit | None:
+    """What splits rows over processes, for ``train.context_parallel``."""
 
 
 @hookspec(firstresult=True)

@@ -21,6 +21,8 @@ from rlvr_core.parallel.ranks import Ranks
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from rlvr_core.api.forward import RowSplit
+
 Strategy = Literal["ddp", "fsdp"]
 T = TypeVar("T")
 
@@ -46,8 +48,8 @@ class ParallelModel:
         ranks: The processes.
         strategy: ``ddp`` or ``fsdp``.
         shard_size: Processes that a copy is split over; None for all of them.
-        context: The processes that split each micro-batch with this one, from the forward path
-            ``core/context-parallel``; None where each computes its own.
+        split: The processes that split each micro-batch with this one; None where each computes
+            its own.
 
     Attributes:
         sharded: Whether each process has but a part of the weights.
@@ -57,9 +59,13 @@ class ParallelModel:
     """
 
     def __init__(
-        self, ranks: Ranks, strategy: Strategy, shard_size: int | None = None, context: Any = None
+        self,
+        ranks: Ranks,
+        strategy: Strategy,
+        shard_size: int | None = None,
+        split: RowSplit | None = None,
     ) -> None:
-        self.ranks, self.context = ranks, context
+        self.ranks, self._split = ranks, split
         self.sharded = strategy == "fsdp"
         self._shard_size = shard_size or ranks.world
         if ranks.world % self._shard_size:
@@ -77,8 +83,8 @@ class ParallelModel:
         With ``fsdp``, its parameters become sharded ones: an optimizer is to be made afterwards.
         """
         module = Computed(model, **options)
-        if self.context is not None:
-            self.context.admit(model)
+        if self._split is not None:
+            self._split.admit(model)
         if self.sharded:
             from rlvr_core.parallel.fsdp.sharding import shard
 
@@ -103,8 +109,8 @@ class ParallelModel:
     ) -> T:
         """Call ``compute`` on a micro-batch under a model that was added. A collective."""
         module = self._modules[model]
-        if self.context is not None:
-            compute = self.context.shared(compute)
+        if self._split is not None:
+            compute = self._split.shared(compute)
         result: T = module(compute, batch, **more)
         if self.sharded and not torch.is_grad_enabled():
             module.reshard()  # no backward pass comes that would

@@ -21,6 +21,7 @@ from rlvr_core.api import (
     Source,
     traits_of,
 )
+from rlvr_core.api.forward import RowSplit
 from rlvr_core.api.rollouts import Conversations
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.data.load import NamedLoader, audit, check_problems, fingerprints, load_sources
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
 
     from rlvr_core.api import Engine, Problem
     from rlvr_core.api.transport import TransportChoice
-    from rlvr_core.config.model import RunConfig
+    from rlvr_core.config.model import RunConfig, TrainSection
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
+    from rlvr_core.plugins.host import Host
     from rlvr_core.step.objective import AnswerRows, MakeTeacher
 
 
@@ -174,15 +176,40 @@ def check_settings(resolved: Resolved, losses: Iterable[Loss]) -> None:
     uses_reference = any(loss.traits.needs_reference for loss in losses) or (
         estimator is not None and resolved.build("advantage", estimator).traits.needs_reference_kl
     )
-    if ranks.count() > 1 or config.train.context_parallel > 1:
-        from rlvr_core.parallel.fsdp.checks import check_processes
-
-        check_processes(config)
+    check_compiled(config.train)
+    row_split(resolved.host, config)
     check_writable(Path(config.run.dir))
     for name in config.model.forward_paths:
         resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
     _check_reference(resolved, used=uses_reference)
     chosen_adapter(config.model.lora).check_installed()
+
+
+def check_compiled(train: TrainSection) -> None:
+    """Refuse to compile layers that are sharded.
+
+    Raises:
+        ConfigError: If it is configured.
+    """
+    if ranks.count() > 1 and train.parallel == "fsdp" and train.compile:
+        raise ConfigError(
+            "a model is not compiled under train.parallel: fsdp",
+            where="train.compile",
+            remedy="set train.compile: false, or train.parallel: ddp",
+        )
+
+
+def row_split(host: Host, config: RunConfig) -> RowSplit | None:
+    """Return what splits rows over processes; None where each process computes whole rows.
+
+    Raises:
+        ConfigError: If other settings rule it out.
+        PluginError: If the plugin that does it is missing.
+    """
+    if config.train.context_parallel == 1:
+        return None
+    arguments = {"config": config}
+    return host.provide("split_rows", RowSplit, "train.context_parallel", "cluster", arguments)
 
 
 def _check_reference(resolved: Resolved, *, used: bool) -> None:

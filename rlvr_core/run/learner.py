@@ -13,6 +13,7 @@ from rlvr_core.config.tree import numbered
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
+from rlvr_core.run.inputs import row_split
 from rlvr_core.step.model import (
     DTYPES,
     Precision,
@@ -69,16 +70,13 @@ def build_trainer(
     config = inputs.config
     train, precision = config.train, Precision(DTYPES[config.model.dtype])
     device = trainer_device()
-    context = None
-    if train.context_parallel > 1:
-        from rlvr_core.packing.context import ContextParallel
-
-        context = ContextParallel(config)
+    if (split := row_split(inputs.resolved.host, config)) is not None:
+        split.connect()
     parallel = None
     if ranks.world > 1:
         from rlvr_core.parallel.model import ParallelModel
 
-        parallel = ParallelModel(ranks, train.parallel, train.shard_size, context)
+        parallel = ParallelModel(ranks, train.parallel, train.shard_size, split)
     # a sharded model is moved to its device layer by layer
     sharded = parallel is not None and parallel.sharded
     place = torch.device("cpu") if sharded else device

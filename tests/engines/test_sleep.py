@@ -60,7 +60,7 @@ def engine(monkeypatch):
         engine = VllmEngine(VllmEngine.Config(**options))
         context = SimpleNamespace(max_model_len=64)
         place = torch.device(device)
-        engine._running = _Running(Llm(), None, Queue(), context, place, probe_ids=())
+        engine._running = _Running(Llm(), Queue(), context, place, probe_ids=())
         return engine
 
     return make

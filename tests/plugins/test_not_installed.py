@@ -86,6 +86,18 @@ def test_an_environment(use, without, tmp_path, monkeypatch, capsys):
     assert comes_with("env") in capsys.readouterr().err
 
 
+def test_rows_that_are_split(without, tmp_path, monkeypatch, capsys):
+    without("cluster")
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"prompt": "Hi", "answer": "Ho"}\n')
+    text = CONFIG.replace("USE", "core/exact").replace("steps: 1", "steps: 1, context_parallel: 2")
+    Path("run.yaml").write_text(text)
+    assert main(["run", "run.yaml", "--dry-run"]) == PluginError.exit_code
+    message = capsys.readouterr().err
+    assert "train.context_parallel needs plugin 'cluster'" in message
+    assert comes_with("cluster") in message
+
+
 def test_what_is_said_to_come_with_a_distribution_does():
     """The tables of names known without being installed agree with what is registered."""
     entries = {(entry.kind, entry.name) for entry in load_host().registry.entries.values()}

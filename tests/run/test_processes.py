@@ -10,9 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.api import ConfigError
-from rlvr_core.config.model import RunConfig
-from rlvr_core.parallel.fsdp.checks import check_processes
+from rlvr_core.config.model import TrainSection
 from rlvr_core.record.checkpoints import verify
+from rlvr_core.run.inputs import check_compiled
 from rlvr_core.testing.lab import install_plugin
 from tests.support.installed import needs
 from tests.support.run_records import (
@@ -77,8 +77,8 @@ def split_shards(shared, ddp):
     [
         pytest.param("ddp", marks=pytest.mark.essential),
         "fsdp",
-        "split",
-        pytest.param("split_shards", marks=pytest.mark.essential),
+        pytest.param("split", marks=needs("rlvr_cluster")),
+        pytest.param("split_shards", marks=[pytest.mark.essential, needs("rlvr_cluster")]),
     ],
 )
 def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
@@ -184,6 +184,7 @@ def test_when_the_launcher_is_killed_its_processes_end(lab):
     assert code == -signal.SIGKILL
 
 
+@needs("rlvr_cluster")
 def test_a_run_that_split_rows_goes_on_with_one_process(shared, alone, split):
     """Its checkpoint knows nothing of the split; without the other process it is refused."""
     stopped = shared.folder / "runs" / "stopped-split"
@@ -253,31 +254,7 @@ def test_a_fault_that_all_processes_meet_is_told_once(lab):
 
 def test_what_several_processes_cannot_do_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    whole = {"model": {"path": "m"}, "data": {"sources": [{"use": "core/jsonl"}]}}
-    compiled = {"steps": 3, "warmup_steps": 0, "parallel": "fsdp", "compile": True}
+    compiled = TrainSection(steps=3, warmup_steps=0, parallel="fsdp", compile=True)
     with pytest.raises(ConfigError, match=r"is not compiled under .*: fsdp"):
-        check_processes(RunConfig.model_validate(whole | {"train": compiled}))
-    sharded = RunConfig.model_validate(whole | {"train": compiled | {"compile": False}})
-    check_processes(sharded)
-
-
-@pytest.mark.parametrize(
-    ("key", "changes", "said"),
-    [
-        ("train.compile", {"train": {"compile": True}}, "does not exchange keys and values"),
-        ("model.attention", {"model": {"attention": "eager"}}, "by the attention sdpa, not by"),
-        ("model.forward_paths", {"model": {"forward_paths": []}}, "has no core/packed"),
-        ("model.lora.dropout", {"model": {"lora": {"dropout": 0.1}}}, "which values are dropped"),
-    ],
-)
-def test_what_does_not_go_together_with_rows_that_are_split_is_refused(key, changes, said):
-    train = {"steps": 3, "warmup_steps": 0, "context_parallel": 2} | changes.get("train", {})
-    model = {"path": "m"} | changes.get("model", {})
-    whole = {"model": model, "data": {"sources": [{"use": "core/jsonl"}]}, "train": train}
-    with pytest.raises(ConfigError, match=said) as error:
-        check_processes(RunConfig.model_validate(whole))
-    (complaint,) = error.value.complaints
-    assert complaint.where == key
-    assert complaint.remedy[-1] == "or set train.context_parallel: 1"
-    whole["train"] = train | {"context_parallel": 1}
-    check_processes(RunConfig.model_validate(whole))
+        check_compiled(compiled)
+    check_compiled(compiled.model_copy(update={"compile": False}))

@@ -38,7 +38,7 @@ def test_heads_without_a_kernel_are_computed_in_grids(fault):
 
 
 def test_a_model_that_cannot_be_packed_says_what_rules_it_out(fault, monkeypatch):
-    assert of(small_model(), "core/context-parallel") == (
+    assert of(small_model(), "cluster/context-parallel") == (
         *("padded", "its own", "model.forward_paths has no core/packed"),
     )
     eager = small_model()

@@ -11,7 +11,9 @@ if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait
     from pathlib import Path
 
     from rlvr_core.api import Store
+    from rlvr_core.api.forward import RowSplit
     from rlvr_core.api.launching import RunMirror
+    from rlvr_core.config.model import RunConfig
 
 
 @hookimpl
@@ -50,6 +52,16 @@ def register_verifier_pools(registrar: Registrar) -> None:
 
 
 @hookimpl
+def register_forward_paths(registrar: Registrar) -> None:
+    """Add the forward paths."""
+    registrar.add(
+        "context-parallel",
+        "rlvr_cluster.context.parallel:find_context",
+        summary="Packed rows split over processes; train.context_parallel takes it by itself.",
+    )
+
+
+@hookimpl
 def register_commands(registrar: Registrar) -> None:
     """Add the commands."""
     registrar.add(
@@ -62,6 +74,14 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_cluster.jobs.command:jobs",
         summary="Watch, stop and fetch what was launched elsewhere.",
     )
+
+
+@hookimpl
+def split_rows(config: RunConfig) -> RowSplit:
+    """Create what splits rows over processes."""
+    from rlvr_cluster.context.parallel import ContextParallel
+
+    return ContextParallel(config)
 
 
 @hookimpl

@@ -7,11 +7,16 @@ from rlvr_core.api import Registrar, hookimpl
 
 @hookimpl
 def register_engines(registrar: Registrar) -> None:
-    """Add the engine."""
+    """Add the engines."""
     registrar.add(
         "vllm-server",
         "rlvr_servers.engine:VllmServerEngine",
         summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
+    )
+    registrar.add(
+        "vllm-shared",
+        "rlvr_servers.shared.engine:SharedVllmEngine",
+        summary="vLLM in the processes that train, one engine for several of them.",
     )
 
 

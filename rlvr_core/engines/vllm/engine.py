@@ -1,7 +1,6 @@
 """Engine ``vllm``: vLLM in the trainer's process, on a GPU or, with its CPU build, without one.
 
-One engine per rank, or per ``tensor_parallel_size`` ranks. Options, figures and what has been run
-where: ``docs/engines.md``.
+One engine per rank. Options, figures and what has been run where: ``docs/engines.md``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from rlvr_core.api import (
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.transformers import eos_ids
 from rlvr_core.engines.vllm.adapter import Adapters
-from rlvr_core.engines.vllm.group import Group
 from rlvr_core.engines.vllm.probe import PROBE_TOKENS, check_probe, probe_prompt, source_logprobs
 from rlvr_core.engines.vllm.process import (
     VERBOSE,
@@ -41,8 +39,6 @@ from rlvr_core.engines.vllm.process import (
 )
 from rlvr_core.engines.vllm.readback import Shard, fingerprint, whole
 from rlvr_core.engines.vllm.requests import Requests, room_for
-from rlvr_core.engines.vllm.shared_requests import SharedRequests
-from rlvr_core.parallel.ranks import LostError, connection_lost
 
 _PROBE_DEADLINE = 600.0
 
@@ -52,8 +48,6 @@ class _Running:
     """State of the engine between ``start`` and ``close``."""
 
     llm: Any
-    group: Group | None
-    """The processes that share the engine, if it is not this one's alone."""
     queue: Requests
     context: EngineContext
     device: torch.device
@@ -77,11 +71,7 @@ class VllmEngine:
 
     def __init__(self, config: VllmConfig) -> None:
         self.config = config
-        self.traits = replace(
-            type(self).traits,
-            takes_adapter=config.lora == "adapter",
-            collective=config.tensor_parallel_size > 1,
-        )
+        self.traits = replace(type(self).traits, takes_adapter=config.lora == "adapter")
         self._running: _Running | None = None
         self._broken: str | None = None
         self.between: Callable[[], None] | None = None
@@ -90,24 +80,17 @@ class VllmEngine:
         """Build the engine; see ``Engine.start``.
 
         Raises:
-            ConfigError: If it is to take adapters, and there are none or they are too large; or if
-                the processes do not divide by ``tensor_parallel_size``.
+            ConfigError: If it is to take adapters, and there are none or they are too large.
             MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         """
-        llm = launch(self.config, context)
+        llm = self._launch(context)
         llm.set_weight_version("0")
         ends = () if context.model is None else eos_ids(context.model, context.tokenizer)
         block = llm.vllm_config.cache_config.block_size
         length = max(1, min(2 * block + 1, context.max_model_len - PROBE_TOKENS))
-        group, stops = None, StopStrings(context.tokenizer)
-        if self.config.tensor_parallel_size > 1:
-            group = Group.of_vllm()
         self._running = _Running(
             llm=llm,
-            group=group,
-            queue=Requests(llm, stops, ends)
-            if group is None
-            else SharedRequests(llm, stops, ends, group),
+            queue=self._requests(llm, StopStrings(context.tokenizer), ends),
             context=context,
             device=torch.device(llm.vllm_config.device_config.device_type),
             probe_ids=probe_prompt(context.tokenizer, llm.model_config.get_vocab_size(), length),
@@ -122,20 +105,17 @@ class VllmEngine:
         Raises:
             RunError: If the prompt is empty, or leaves no room for a token.
         """
-        # processes that share an engine wake it together, in drain
-        running = self._ready() if self.traits.collective else self._ready_to_generate()
+        running = self._ready_to_generate()
         room_for(request, running.context.max_model_len)
         return running.queue.submit(request)
 
     def drain(self, timeout: float | None = None) -> None:
         """Run the engine until every request is finished; see ``Engine.drain``.
 
-        A collective of the processes that share the engine: it returns when all have their answers.
-
         Raises:
             RunError: If that took longer than ``timeout`` seconds, or the engine failed.
         """
-        running = self._ready_to_generate() if self.traits.collective else self._ready()
+        running = self._ready()
         with self._working(running, "vLLM failed"):
             running.queue.run(timeout, self.between)
 
@@ -145,8 +125,6 @@ class VllmEngine:
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``. A text and its prompt must leave room for one more token.
-
-        A collective of the processes that share the engine.
 
         Raises:
             RunError: If completions are unfinished, or vLLM failed.
@@ -227,7 +205,7 @@ class VllmEngine:
             )
 
     def fingerprint(self) -> dict[str, int]:
-        """See ``FingerprintsWeights``. A collective of the processes that share the engine.
+        """See ``FingerprintsWeights``.
 
         Raises:
             RunError: If vLLM could not read its weights back.
@@ -235,7 +213,7 @@ class VllmEngine:
         running = self._ready()
         with self._working(running, "vLLM could not read its weights back"):
             shards: dict[str, Shard] = running.llm.collective_rpc(fingerprint)[0]
-            return whole([shards] if running.group is None else running.group.gather(shards))
+            return whole(self._shards(shards))
 
     def sleep(self) -> None:
         """Give memory back; see ``Engine.sleep``. Nothing happens on a CPU.
@@ -288,6 +266,17 @@ class VllmEngine:
             running.adapters.close()
         shut_down(running.llm)
 
+    # what an engine of several processes does otherwise
+
+    def _launch(self, context: EngineContext) -> Any:
+        return launch(self.config, context)
+
+    def _requests(self, llm: Any, stops: StopStrings, eos_ids: tuple[int, ...]) -> Requests:
+        return Requests(llm, stops, eos_ids)
+
+    def _shards(self, mine: dict[str, Shard]) -> Sequence[dict[str, Shard]]:
+        return [mine]
+
     def _ready(self) -> _Running:
         if self._broken is not None:
             raise RunError(
@@ -310,7 +299,6 @@ class VllmEngine:
             breaks: Whether errors of this package put it out of order too.
 
         Raises:
-            LostError: If another process that shares the engine has gone: that one knows why.
             RunError: If vLLM failed.
         """
         try:
@@ -321,10 +309,7 @@ class VllmEngine:
                 self._break(running, error.complaints[0].what)
             raise
         except Exception as error:
-            fault = self._break(running, f"{failed}: {one_line(error)}")
-            if running.group is not None and connection_lost(error):
-                raise LostError(late="timed out" in str(error).lower()) from error
-            raise fault from error
+            raise self._break(running, f"{failed}: {one_line(error)}") from error
 
     def _break(self, running: _Running, what: str) -> RunError:
         self._broken = what

@@ -25,8 +25,7 @@ from rlvr_core.api import (
     RunError,
     one_line,
 )
-from rlvr_core.engines.vllm.group import add_up_by_gloo, check_size
-from rlvr_core.parallel.ranks import LostError, connection_lost, count
+from rlvr_core.parallel.ranks import count
 
 _CPU_KV_CACHE_MB = 512
 _CPU_BLOCK_SIZE = 32
@@ -75,9 +74,6 @@ class VllmConfig(VllmOptions):
     lora: Literal["merged", "adapter"] = "merged"
     """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
     the ``adapter`` alone, which vLLM then computes beside the base."""
-    tensor_parallel_size: Annotated[int, Field(gt=0)] = 1
-    """Training processes that share one engine: each holds a shard of its weights and of its KV
-    cache. Processes of one machine, one after the other."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of the GPU's memory for vLLM's weights, activations and cache; the trainer has
     the rest. Not used on a CPU."""
@@ -90,11 +86,18 @@ class VllmConfig(VllmOptions):
     skipped. The KV cache is thrown away in both. With ``lora: adapter`` it is always 1: the
     trainer does not send the base model."""
 
-    @model_validator(mode="after")
-    def _whole_adapter(self) -> VllmConfig:
-        if self.lora == "adapter" and self.tensor_parallel_size > 1:
-            raise ValueError("lora: adapter is for engines of one process each; set it to merged")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one_process(cls, options: Any) -> Any:
+        name = "tensor_parallel_size"
+        if not isinstance(options, dict) or name not in options or name in cls.model_fields:
+            return options
+        if options[name] != 1:
+            raise ValueError(
+                f"{name} is an option of servers/vllm-shared, which comes with rlvr-servers: "
+                "engine.use=servers/vllm-shared"
+            )
+        return {key: value for key, value in options.items() if key != name}
 
 
 @contextmanager
@@ -208,20 +211,21 @@ def _leave_memory_alone(nodes: Sequence[int]) -> None:
     pass
 
 
-def launch(config: VllmConfig, context: EngineContext) -> Any:
+def launch(config: VllmConfig, context: EngineContext, shards: int = 1) -> Any:
     """Vllm's ``LLMEngine`` for this rank, with the rest of the process left as it was.
 
+    Args:
+        config: Options of the engine.
+        context: The run's part.
+        shards: Number of ranks in a row that share it.
+
     Raises:
-        ConfigError: If it is to take adapters, and there are none or they are too large; or if the
-            processes do not divide by ``tensor_parallel_size``.
+        ConfigError: If it is to take adapters, and there are none or they are too large.
         MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         RunError: If this is one of several ranks and their process group does not exist yet.
     """
-    shards = config.tensor_parallel_size
     if config.lora == "adapter":
         check_rank(context.adapter_rank)
-    if shards > 1:
-        check_size(shards)
     import_vllm()
     check_process_group()
     with untouched_process(), untouched_randomness():
@@ -235,19 +239,15 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
         cpu = bool(current_platform.is_cpu())
         if cpu:
             adapt_cpu_build()
-        if cpu and shards > 1:
-            add_up_by_gloo()
         worker.register(worker.IN_PROCESS, worker.InProcessTransfer)
         _groups.acquire()
         try:
             return LLMEngine.from_engine_args(
-                EngineArgs(**arguments(config, context, cpu=cpu)),
+                EngineArgs(**arguments(config, context, shards, cpu=cpu)),
                 usage_context=UsageContext.LLM_CLASS,
             )
         except Exception as error:
             _groups.release()
-            if shards > 1 and connection_lost(error):
-                raise LostError(late="timed out" in str(error).lower()) from error
             adapters = ("adapters: vLLM has them for some models only; lora: merged needs none",)
             raise MachineError(
                 f"vLLM could not start: {one_line(error)}",
@@ -280,7 +280,9 @@ def check_rank(rank: int | None) -> None:
         )
 
 
-def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[str, Any]:
+def arguments(
+    config: VllmConfig, context: EngineContext, shards: int, *, cpu: bool
+) -> dict[str, Any]:
     """Arguments of vLLM: only what differs from its defaults for a reason."""
     from vllm.config import WeightTransferConfig
 
@@ -300,7 +302,7 @@ def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         # this rank's engine or its shard, on its device, inside the trainer's process group
         options["distributed_executor_backend"] = "external_launcher"
-        options["tensor_parallel_size"] = config.tensor_parallel_size
+        options["tensor_parallel_size"] = shards
     return {name: value for name, value in options.items() if value is not None}
 
 

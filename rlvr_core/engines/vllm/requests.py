@@ -139,12 +139,9 @@ class Pending:
 
     Attributes:
         request: The request.
-        owner: In an engine of several processes, the process that gets the answers; None where
-            each does.
     """
 
     request: GenerationRequest
-    owner: int | None = None
     future: Future[tuple[Generation, ...]] = field(default_factory=Future)
     answers: list[Generation | None] = field(init=False)
 
@@ -252,8 +249,56 @@ class Requests:
             sample.pending.fail(error)
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
-        """Score texts on the idle engine; see ``score``."""
-        return score(self._llm, requests, timeout, self.adapter)
+        """Score each request's tokens after its prompt, on the idle engine.
+
+        Args:
+            requests: The requests to score.
+            timeout: Time limit in seconds.
+
+        Returns:
+            One result per request, in order.
+
+        Raises:
+            RunError: If it took too long, or vLLM left an answer out.
+            Exception: Whatever vLLM raised.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=1,
+            prompt_logprobs=0,  # of the prompt's own tokens only
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        names = [f"score-{index}" for index in range(len(requests))]
+        for name, request in zip(names, requests, strict=True):
+            ids = [*request.prompt_ids, *request.token_ids]
+            self._llm.add_request(
+                name, {"type": "token", "prompt_token_ids": ids}, params, lora_request=self.adapter
+            )
+        scores: dict[str, Scores] = {}
+        by_name = dict(zip(names, requests, strict=True))
+        while self._llm.has_unfinished_requests():
+            if self._late(time.monotonic() > deadline):
+                self._llm.abort_request([name for name in names if name not in scores])
+                raise RunError(
+                    f"scoring was not finished within {timeout:g} s; "
+                    f"{len(names) - len(scores)} of {len(names)} texts were left",
+                    remedy="raise the deadline",
+                )
+            for output in self._llm.step():
+                if output.request_id in by_name and output.finished:
+                    scores[output.request_id] = _scores_of(output, by_name[output.request_id])
+        if len(scores) != len(names):
+            raise RunError(f"vLLM scored {len(scores)} of {len(names)} texts")
+        return [scores[name] for name in names]
+
+    def _late(self, mine: bool) -> bool:
+        """Whether scoring is to stop, by whether the time of this process is over."""
+        return mine
 
     def _finish_scheduled(self) -> None:
         """Take the steps that a GPU has scheduled ahead.
@@ -350,64 +395,6 @@ class Requests:
         self._llm.abort_request(list(self._samples))
         self.fail(error)
         return error
-
-
-def score(
-    llm: Any,
-    requests: Sequence[ScoreRequest],
-    timeout: float | None,
-    adapter: LoRARequest | None,
-    late: Callable[[bool], bool] = bool,
-) -> list[Scores]:
-    """Score each request's tokens after its prompt.
-
-    Args:
-        llm: vLLM's ``LLMEngine``, idle.
-        requests: The requests to score.
-        timeout: Time limit in seconds.
-        adapter: Adapter to use with the base model, if any.
-        late: Called at each step with whether the time is over; whether to stop.
-
-    Returns:
-        One result per request, in order.
-
-    Raises:
-        RunError: If it took too long, or vLLM left an answer out.
-        Exception: Whatever vLLM raised.
-    """
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
-
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    params = SamplingParams(
-        temperature=0.0,
-        max_tokens=1,
-        prompt_logprobs=0,  # of the prompt's own tokens only
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-    names = [f"score-{index}" for index in range(len(requests))]
-    for name, request in zip(names, requests, strict=True):
-        ids = [*request.prompt_ids, *request.token_ids]
-        llm.add_request(
-            name, {"type": "token", "prompt_token_ids": ids}, params, lora_request=adapter
-        )
-    scores: dict[str, Scores] = {}
-    by_name = dict(zip(names, requests, strict=True))
-    while llm.has_unfinished_requests():
-        if late(time.monotonic() > deadline):
-            llm.abort_request([name for name in names if name not in scores])
-            raise RunError(
-                f"scoring was not finished within {timeout:g} s; "
-                f"{len(names) - len(scores)} of {len(names)} texts were left",
-                remedy="raise the deadline",
-            )
-        for output in llm.step():
-            if output.request_id in by_name and output.finished:
-                scores[output.request_id] = _scores_of(output, by_name[output.request_id])
-    if len(scores) != len(names):
-        raise RunError(f"vLLM scored {len(scores)} of {len(names)} texts")
-    return [scores[name] for name in names]
 
 
 def _scores_of(output: Any, request: ScoreRequest) -> Scores:

@@ -11,7 +11,7 @@ from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_scores
 from rlvr_core.step.model import enable_checkpointing
 from tests.support.train import lora_ranks
-from tests.support.train.parallel_worker import SEVERAL, context_of, main, per_token, steps
+from tests.support.train.parallel_worker import SEVERAL, main, per_token, split_of, steps
 
 STEPS = {
     "ddp": ("ddp", {}),
@@ -71,11 +71,13 @@ def passed(folder, ranks, strategy, split, lengths, dtype, recomputed):
         (weight_BT * (logp_BT + 0.3 * entropy_BT)).sum().backward()
     else:
         section = TrainSection(steps=1, warmup_steps=0, context_parallel=split)
-        parallel = ParallelModel(ranks, strategy, context=context_of(section))
+        parallel = ParallelModel(ranks, strategy, split=split_of(section))
         parallel.add(model, trained=True, **options)
         logp_BT, entropy_BT = parallel.compute(completion_scores, model, batch)
         loss = (weight_BT * (logp_BT + 0.3 * entropy_BT)).sum()
-        (parallel.context.share() * loss).backward()
+        # one copy of a group's loss counts, and gradients are means over all processes
+        copies = split if ranks.index % split == 0 else 0
+        (copies * loss).backward()
     grads = {
         name: one.grad.full_tensor() if hasattr(one.grad, "full_tensor") else one.grad
         for name, one in model.named_parameters()

@@ -16,7 +16,7 @@ from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
-from tests.support.train.parallel_worker import context_of
+from tests.support.train.parallel_worker import split_of
 from tests.support.train.small import estimator_for
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
@@ -51,7 +51,7 @@ def steps(folder, ranks, strategy, dtype, reference, **train):
     precision = Precision(dtype)
     parallel = None
     if ranks.world > 1:
-        parallel = ParallelModel(ranks, strategy, context=context_of(section))
+        parallel = ParallelModel(ranks, strategy, split=split_of(section))
     source = GatheredSource(model, parallel, torch.device("cpu"))  # alone it gathers nothing
     if parallel is not None:
         probe_forward_path(model)

@@ -4,21 +4,21 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, NoConfig, Problem
-from rlvr_core.config.model import ModelSection, ReferenceSection, TrainSection
+from rlvr_core.config.model import ReferenceSection, RunConfig, TrainSection
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm.probe import source_logprobs
 from rlvr_core.losses import DAPO, GRPO, GSPO, SFT
-from rlvr_core.packing.context import ContextParallel
 from rlvr_core.parallel.fsdp.gathered_source import GatheredSource
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
+from rlvr_core.plugins.host import load_host
+from rlvr_core.run.inputs import row_split
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row
 from rlvr_core.step.forward import probe_forward_path
@@ -141,7 +141,7 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, estimat
         frozen.append(held_to.model)
     parallel = None
     if ranks.world > 1:
-        parallel = ParallelModel(ranks, strategy, section.shard_size, context_of(section))
+        parallel = ParallelModel(ranks, strategy, section.shard_size, split_of(section))
         options = {"temperature": 1.0, "autocast_dtype": precision.autocast}
         probe_forward_path(model)
         parallel.add(model, trained=True, **options)
@@ -163,13 +163,14 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, estimat
     )
 
 
-def context_of(section):
+def split_of(section):
     """The processes that share micro-batches, where there are such."""
-    if section.context_parallel == 1:
-        return None
-    paths = ModelSection.model_fields["forward_paths"].default
-    of_run = {"run": SimpleNamespace(timeout=60), "model": SimpleNamespace(forward_paths=paths)}
-    return ContextParallel(SimpleNamespace(train=section, **of_run))
+    data = {"sources": [{"use": "core/jsonl"}]}
+    config = RunConfig(model={"path": "m"}, data=data, train=section, run={"timeout": 60})
+    split = row_split(load_host(), config)
+    if split is not None:
+        split.connect()
+    return split
 
 
 def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **more):

@@ -23,7 +23,8 @@ OPTIONS = {
 PUBLISHED = {"core", *FIRST_PARTY}
 KINDS = {"loss", "advantage", "optimizer", "schedule", "tracker", "engine"}
 # they have tests of their own
-ELSEWHERE = {"core/vllm", "servers/vllm-server", "checks/openai", "cluster/ray"}
+SERVERS = {"servers/vllm-shared", "servers/vllm-server"}
+ELSEWHERE = {"core/vllm", *SERVERS, "checks/openai", "cluster/ray"}
 
 
 @pytest.fixture(scope="module")

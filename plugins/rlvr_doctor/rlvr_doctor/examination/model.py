@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from rlvr_core.api import Complaint, ConfigError, Finding, one_line
+from rlvr_core.api import Complaint, Finding, RlvrError, one_line
 from rlvr_doctor.examination.report import Check, at_first
 from rlvr_doctor.examination.subject import Subject
 from rlvr_doctor.modelcheck import token_checks
@@ -100,13 +100,12 @@ def _disk(subject: Subject) -> Finding:
 def _split_rows(subject: Subject) -> list[Finding]:
     """Check that settings and model allow ``train.context_parallel``."""
     from rlvr_core.packing.packed import padded_because
-    from rlvr_core.parallel.fsdp.checks import check_processes
+    from rlvr_core.run.inputs import row_split
 
-    if subject.limits.train.context_parallel == 1:
-        return []
     try:
-        check_processes(subject.limits)
-    except ConfigError as error:
+        if row_split(subject.prepared.resolved.host, subject.limits) is None:
+            return []
+    except RlvrError as error:
         return _failed("train/context-parallel", error.complaints)
     if why := padded_because(subject.skeleton):
         what = f"the model's rows cannot be split over processes: {why}"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MASTER = 4
 """Bytes of a trained weight, and of its gradient."""
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+SHARED = "servers/vllm-shared"
 _MOMENTS = {"core/adamw": 8.0, "algos/adamw-8bit": 2.0, "algos/muon": 4.0}
 """Bytes of state for a trained weight."""
 
@@ -382,10 +383,10 @@ def _engine(
         return Engine(count, 1, True, False, 0.0, True, False, False, 2**31)
     if use == "auto":
         notes.append("engine: auto is taken as core/vllm with its defaults")
-    elif use not in ("core/vllm", "servers/vllm-server"):
+    elif use not in ("core/vllm", SHARED, "servers/vllm-server"):
         notes.append(f"the engine {use} is taken as core/vllm with its defaults")
     memory = (options.get("gpu_memory_utilization") or (0.9 if serving else 0.5)) * card.memory
-    gpus, wide = count, 1 if serving or ahead else _shards(options, count)
+    gpus, wide = count, _shards(options, count) if use == SHARED and not ahead else 1
     if serving:
         gpus, wide = _servers(options, count, engine_gpus)
         if options.get("urls"):
@@ -444,7 +445,7 @@ def _shards(options: dict[str, Any], count: int) -> int:
     Raises:
         ConfigError: If the GPUs do not divide into engines.
     """
-    wide = int(options.get("tensor_parallel_size") or 1)
+    wide = int(options.get("tensor_parallel_size") or 2)
     if count % wide:
         raise ConfigError(
             f"{count} GPUs do not divide into engines of {wide}",

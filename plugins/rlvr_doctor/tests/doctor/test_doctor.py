@@ -9,7 +9,6 @@ import yaml
 
 from plugins.rlvr_doctor.tests.doctor import planted
 from rlvr_core.api import ConfigError, Finding
-from rlvr_core.config.model import RunConfig
 from rlvr_core.testing.lab import Lab
 from rlvr_doctor.examination.batch import histogram
 from rlvr_doctor.examination.examination import examine
@@ -172,26 +171,3 @@ def test_an_attention_that_is_not_there_is_certain_and_code_that_needs_weights_i
     answer = _attention(Unbuilt())
     assert answer.level == level
     assert f"flash_attention_2 cannot be used: {type(error).__name__}: {error}" in answer.text
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"model": {"attention": "eager"}}, "exchanged by the attention sdpa, not by eager"),
-        ({"windows": 8}, "its attention has windows"),
-        ({"split": 1, "windows": 8}, None),
-        ({}, None),
-    ],
-)
-def test_rows_that_cannot_be_split_are_named_before_the_weights_are_loaded(changes, said):
-    from rlvr_doctor.examination.model import _split_rows
-
-    train = {"steps": 3, "warmup_steps": 0, "context_parallel": changes.get("split", 2)}
-    data = {"sources": [{"use": "core/jsonl"}]}
-    model = {"path": "m"} | changes.get("model", {})
-    limits = RunConfig.model_validate({"model": model, "data": data, "train": train})
-    text = SimpleNamespace(sliding_window=changes.get("windows"))
-    config = SimpleNamespace(get_text_config=lambda: text, _attn_implementation="sdpa")
-    answers = _split_rows(SimpleNamespace(limits=limits, skeleton=SimpleNamespace(config=config)))
-    assert [said in answer.text for answer in answers] == ([True] if said else [])
-    assert all("train.context_parallel: 1" in answer.remedy for answer in answers)

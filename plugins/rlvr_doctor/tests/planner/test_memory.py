@@ -10,8 +10,6 @@ import pytest
 
 from plugins.rlvr_doctor.tests.planner.places import config_of, planned
 from plugins.rlvr_doctor.tests.planner.tables import MEASURED, SHARDED, predicted
-from rlvr_core.packing.split import Split
-from rlvr_core.step.batch import Row, micro_batches
 from rlvr_doctor.planner.memory import held_by, memory_of
 from rlvr_doctor.planner.moments import saved_by_layer
 from rlvr_doctor.planner.setup import Micro
@@ -180,22 +178,6 @@ def test_more_of_anything_takes_more(tmp_path):
     for change in ({"budget": 4096}, {"scored": True, "reference": True}, {"dtype": "float32"}):
         assert memory_of(dataclasses.replace(setup, **change)).peak > peak, change
     assert held_by(dataclasses.replace(setup, moments=2.0)).optimizer == 2 * PARAMS
-
-
-@pytest.mark.parametrize("size", [2, 4])
-def test_a_process_has_its_part_of_a_row_that_is_split(tmp_path, size):
-    """The fullest micro-batch by the formula, and as the first process has it of two such rows."""
-    file = config_of(CASE, tmp_path)
-    setup = planned(file, f"train.context_parallel={size}", count=size).setup
-    micro = setup.worst_micro()
-    assert setup.rows == 16  # all of the step's, as the processes are one group
-    row = Row((1,) * 100, (2,) * 924, (True,) * 924, (0.0,) * 924, 0.0)
-    (batch,) = micro_batches([row, row], tokens_per_micro_batch=2048)
-    split = Split.of(batch, 0, size)
-    assert micro.tokens == pytest.approx(len(split.own_n), rel=0.06)  # 2,048 planned, 1,946 fed
-    assert micro.keys == pytest.approx(len(split.key_K), rel=0.06)
-    assert micro.tokens == 2048 // size
-    assert micro.keys == 2048 + 1024 // size + 2 * 2 * 100
 
 
 def test_what_a_step_computes_is_shared_out_over_those_that_split_it(tmp_path):

@@ -120,7 +120,7 @@ def test_wrong_words_are_errors_with_remedies(lab, words, said):
 
 
 SERVERS = "engine.use=servers/vllm-server"
-SHARED = "engine={use: core/vllm, with: {tensor_parallel_size: 2, kv_cache_mb: 4096}}"
+SHARED = "engine={use: servers/vllm-shared, with: {tensor_parallel_size: 2, kv_cache_mb: 4096}}"
 
 
 @pytest.mark.parametrize(("count", "changes", "more", "said"), table(__file__, "refused GPUs"))

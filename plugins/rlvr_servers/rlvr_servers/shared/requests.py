@@ -13,16 +13,23 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Generation, GenerationRequest, RunError, ScoreRequest, Scores
 from rlvr_core.engines.vllm.process import VERBOSE
-from rlvr_core.engines.vllm.requests import Pending, Requests, score
+from rlvr_core.engines.vllm.requests import Pending, Requests
 
 if TYPE_CHECKING:
     from rlvr_core.engines.sampling import StopStrings
-    from rlvr_core.engines.vllm.group import Group
+    from rlvr_servers.shared.group import Group
+
+
+@dataclass(slots=True)
+class _Owned(Pending):
+    """A request of one process, which alone gets the answers."""
+
+    owner: int = 0
 
 
 class SharedRequests(Requests):
@@ -53,7 +60,7 @@ class SharedRequests(Requests):
 
         What vLLM refuses is an error of the future: vLLM sees the request in ``run``.
         """
-        pending = Pending(request, owner=self._group.index)
+        pending = _Owned(request, owner=self._group.index)
         pending.finish()
         if request.seeds:
             self._new.append(pending)
@@ -101,7 +108,7 @@ class SharedRequests(Requests):
         first = sum(len(part) for part in parts[: self._group.index])
         together = [request for part in parts for request in part]
         with _without_notice():
-            scores = score(self._llm, together, timeout, self.adapter, late=self._late)
+            scores = super().score(together, timeout)
         return scores[first : first + len(requests)]
 
     def _exchange(self, deadline: float, timeout: float | None) -> bool:
@@ -133,15 +140,15 @@ class SharedRequests(Requests):
         for owner, requests in enumerate(parts):
             for place, request in enumerate(requests):
                 mine = owner == self._group.index
-                pending = new[place] if mine else Pending(request, owner=owner)
+                pending = new[place] if mine else _Owned(request, owner=owner)
                 try:
                     self._begin(pending)
                 except RunError as error:
                     pending.fail(error)
 
     def _text(self, pending: Pending) -> Callable[[Sequence[int]], str]:
-        mine = pending.owner in (self._group.index, None)
-        return super()._text(pending) if mine else _no_text
+        others = isinstance(pending, _Owned) and pending.owner != self._group.index
+        return _no_text if others else super()._text(pending)
 
     def _late(self, mine: bool) -> bool:
         return any(row[0] for row in self._group.numbers([int(mine)]))

@@ -24,7 +24,8 @@ def weights(run):
 
 
 def engine(size):
-    return {"use": "vllm", "with": {"kv_cache_mb": 32, "tensor_parallel_size": size}}
+    options = {"kv_cache_mb": 32, "tensor_parallel_size": size}
+    return {"use": "servers/vllm-shared", "with": options}
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
 
-SCRIPT = ("-m", "tests.support.engines.tp_ranks")
+SCRIPT = ("-m", "plugins.rlvr_servers.tests.shared.tp_ranks")
 FUSED = 4 * 5
 """q, k, v, gate and up of four layers, which vLLM fuses and splits over the processes."""
 

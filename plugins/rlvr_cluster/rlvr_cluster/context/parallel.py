@@ -2,7 +2,7 @@
 
 The processes of a group train on the same micro-batches. Each computes the layers, the LM head and
 the log-probs of its own tokens (``split``); attention gathers keys and values
-(``context_attention``), and at the end log-probs are put together again, so that every process of
+(``attention``), and at the end log-probs are put together again, so that every process of
 the group has those of all tokens.
 
 The loss counts in the first process of a group alone, times 0 in the others. What arrives at the
@@ -26,16 +26,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from rlvr_cluster.context.attention import ContextMask
+from rlvr_cluster.context.split import Split
 from rlvr_core.api import Complaint, ConfigError, MicroBatch
 from rlvr_core.api.forward import ModelAdapter
-from rlvr_core.packing.context_attention import ContextMask
 from rlvr_core.packing.packed import (
     heads_of,
     packed_tokens,
     padded_because,
     predictors,
 )
-from rlvr_core.packing.split import Split
 from rlvr_core.parallel import ranks
 from rlvr_core.step.forward_paths import choose_forward_paths
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from rlvr_core.config.model import RunConfig
 
-PATH = "core/context-parallel"
+PATH = "cluster/context-parallel"
 WHERE = "train.context_parallel"
 _SLACK = 60.0
 """Seconds above ``run.timeout``, as for the other waits of processes for each other."""
@@ -70,31 +70,38 @@ _ACTIVE: ContextVar[Group | None] = ContextVar("context_parallel", default=None)
 
 
 class ContextParallel:
-    """This process as one of its group. A collective.
+    """See ``RowSplit``: this process as one of its group.
 
     Args:
         config: The run's configuration.
 
+    Attributes:
+        group: Set by ``connect``.
+
     Raises:
-        ConfigError: If the processes do not divide into such groups.
+        ConfigError: If other settings rule it out.
     """
 
+    group: Group
+
     def __init__(self, config: RunConfig) -> None:
-        size = config.train.context_parallel
-        if faults := group_faults(size):
+        if faults := setting_faults(config):
             raise ConfigError.collect(faults)
-        timeout = timedelta(seconds=config.run.timeout + _SLACK)
-        processes, _ = dist.new_subgroups(size, timeout=timeout)  # type: ignore[no-untyped-call]
-        self.group = Group(dist.get_rank() % size, size, processes)
+        self._size = config.train.context_parallel
+        self._timeout = timedelta(seconds=config.run.timeout + _SLACK)
         self._paths = config.model.forward_paths
-        self._whole = False
+
+    def connect(self) -> None:
+        """See ``RowSplit``."""
+        if faults := group_faults(self._size):
+            raise ConfigError.collect(faults)
+        processes, _ = dist.new_subgroups(  # type: ignore[no-untyped-call]
+            self._size, timeout=self._timeout
+        )
+        self.group = Group(dist.get_rank() % self._size, self._size, processes)
 
     def admit(self, model: PreTrainedModel) -> None:
-        """Let a model be computed so; before it is sharded.
-
-        Raises:
-            ConfigError: If it cannot.
-        """
+        """See ``RowSplit``."""
         if not heads_of(model):
             why = padded_because(model) or "packed rows do not give what whole rows give"
             raise ConfigError(
@@ -104,35 +111,8 @@ class ContextParallel:
             )
         choose_forward_paths(model, (PATH, *self._paths))
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Within the block each process computes whole micro-batches by itself, as without groups.
-
-        For checks, which compare the two.
-        """
-        self._whole = True
-        try:
-            yield
-        finally:
-            self._whole = False
-
-    def share(self) -> float:
-        """Return this process's factor for a loss of which one copy is to count.
-
-        For a loss that all processes compute, whose gradient becomes a mean over all of them.
-        """
-        if self._whole:
-            return 1.0
-        return float(self.group.size) if self.group.index == 0 else 0.0
-
     def shared(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of ``rlvr_core.step.forward`` as the group computes it together.
-
-        Each process gets what ``compute`` would return by itself. Floating-point results are (B, T)
-        or (B, T, K), and of loss tokens; others are returned as they are in each process.
-        """
-        if self._whole:
-            return compute
+        """See ``RowSplit``."""
 
         def together(model: Any, batch: MicroBatch, **options: Any) -> Any:
             mask_BT = own_mask(batch, self.group)
@@ -143,6 +123,35 @@ class ContextParallel:
                 return put_together(compute(model, part, **options), part.mask_BT, self.group)
 
         return together
+
+
+def setting_faults(config: RunConfig) -> list[Complaint]:
+    """What ``train.context_parallel`` does not go together with, whatever the processes."""
+    model, lora, faults = config.model, config.model.lora, {}
+    if config.train.compile:
+        faults["train.compile"] = (
+            "a compiled model does not exchange keys and values",
+            "set train.compile: false",
+        )
+    if model.attention != "sdpa":
+        faults["model.attention"] = (
+            f"keys and values are exchanged by the attention sdpa, not by {model.attention}",
+            "set model.attention: sdpa",
+        )
+    if "core/packed" not in model.forward_paths:
+        faults["model.forward_paths"] = (
+            "it splits packed rows, and model.forward_paths has no core/packed",
+            "leave model.forward_paths out",
+        )
+    if lora is not None and lora.dropout > 0:
+        faults["model.lora.dropout"] = (
+            "which values are dropped would depend on how tokens are split",
+            "set model.lora.dropout: 0",
+        )
+    return [
+        Complaint(f"{WHERE}: {what}", where, (remedy, f"or set {WHERE}: 1"))
+        for where, (what, remedy) in faults.items()
+    ]
 
 
 def group_faults(size: int) -> list[Complaint]:

@@ -1,4 +1,4 @@
-"""Run by test_vllm_tensor_parallel.py, once per process: one engine of two processes.
+"""Run by test_tensor_parallel.py, once per process: one engine of two processes.
 
 Each part prints one line of JSON with what this process found.
 """
@@ -15,7 +15,7 @@ from accelerate import PartialState
 
 from rlvr_core.api import EngineContext, GenerationRequest, RunError, SamplingParams, ScoreRequest
 from rlvr_core.engines.sync import ModuleSource, weight_checksums
-from rlvr_core.engines.vllm.engine import VllmEngine
+from rlvr_servers.shared.engine import SharedVllmEngine
 from tests.support import vllm_models as helpers
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -34,7 +34,8 @@ def started(folder, model, tokenizer, **options):
         tokenizer.save_pretrained(folder)
     if WORLD > 1:
         torch.distributed.barrier()
-    engine = VllmEngine(VllmEngine.Config(kv_cache_mb=32, tensor_parallel_size=SIZE, **options))
+    options = {"kv_cache_mb": 32, "tensor_parallel_size": SIZE, **options}
+    engine = SharedVllmEngine(SharedVllmEngine.Config(**options))
     engine.start(EngineContext(folder, model, tokenizer, torch.float32, helpers.MAX_LEN, 7))
     return engine
 

@@ -18,6 +18,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from rlvr_cluster.context.split import Split, bounds
 from rlvr_core.api import MicroBatch
 from rlvr_core.packing.attention_mask import (
     AttentionMask,
@@ -25,7 +26,6 @@ from rlvr_core.packing.attention_mask import (
     VarlenMask,
     takes_flash,
 )
-from rlvr_core.packing.split import Split, bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Context parallelism: processes that split the tokens of each micro-batch."""

@@ -1,0 +1,1 @@
+"""Engine ``vllm-shared``: one vLLM engine for several training processes."""
