@@ -44,7 +44,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="measured steps of a process")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before those")
     parser.add_argument("--threads", type=int, default=2, help="torch threads of either side")
-    parser.add_argument("--json", type=Path, help="also write every measured step there")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -59,12 +58,8 @@ def main() -> None:
         f"steps after {options.warm_up} of warm-up\n"
     )
     print(HEADER, flush=True)
-    measured = {}
     for case in cases:
-        measured[str(case)] = in_turns(__file__, SIDES, case, rounds, options)
-        print(_lines(case, measured[str(case)]), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(measured))
+        print(_lines(case, in_turns(__file__, SIDES, case, rounds, options)), flush=True)
 
 
 def _one_side(case: Case, options: argparse.Namespace) -> Steps:

@@ -67,7 +67,7 @@ checkpoint: {{every: 0}}
 def run(case: Case, folder: Path, steps: int) -> list[dict[str, float]]:
     """Train so many steps; one record a step, phases in wall seconds."""
     clock = Clock()
-    clock.wrap_step(Session, "one_step")
+    clock.wrap(Session, "one_step", None)
     clock.wrap(TransformersEngine, "drain", "generate")
 
     class Timed(Silent):
