@@ -8,13 +8,7 @@ from pathlib import Path
 from step_clock import Clock
 from step_task import Case, prompts, reward
 
-from rlvr_core.api import (
-    Completion,
-    NoConfig,
-    Problem,
-    StepFinished,
-    Verdict,
-)
+from rlvr_core.api import Completion, NoConfig, Problem, StepFinished, Verdict
 from rlvr_core.cli.run import Silent
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.engines.transformers import TransformersEngine
