@@ -1,25 +1,20 @@
-"""Training's forward and backward, and generation: shared prompts, skewed lengths, memory.
+"""Training's forward and backward, and generation: shared prompts, skewed lengths.
 
     python benchmarks/forward.py [--quick] [--threads N]
 
-Sides take turns within one process, except for memory, where each has a fresh one. ``whole rows``
-runs every completion behind a prompt of its own through the model's forward, padded, as TRL does;
-``packed`` is the same forward over one sequence with each prompt once and no padding, which is what
-a run uses. Training is timed in seconds of the processor, which other jobs of a machine disturb
-least.
+Sides take turns within one process. ``whole rows`` runs every completion behind a prompt of its own
+through the model's forward, padded, as TRL does; ``packed`` is the same forward over one sequence
+with each prompt once and no padding, which is what a run uses. Training is timed in seconds of the
+processor, which other jobs of a machine disturb least.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,7 +33,6 @@ from rlvr_core.step.logprobs import fused_logprobs
 VOCABULARY = 419
 GROUP = 8
 LENGTHS = {"8:1": (256, 32), "1:1": (128, 128), "1:8": (32, 256)}
-MEMORY = {"vocabulary": 151_936, "hidden": 64, "tokens": 2048}
 SIDES = ("whole rows", "packed")
 
 
@@ -47,12 +41,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="the small model, one repeat")
     parser.add_argument("--threads", type=int, default=2, help="torch threads")
-    parser.add_argument("--memory", choices=("logits", "fused"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    if options.memory:
-        print(json.dumps(_memory_of(options.memory)))
-        return
     repeats = 1 if options.quick else 5
     sizes = ["0.8M"] if options.quick else ["0.8M", "10M"]
     print(f"torch {torch.__version__}, {options.threads} threads, median of {repeats}\n")
@@ -75,7 +65,6 @@ def main() -> None:
     for size in sizes:
         rows = _rows([(24, [min(n, 256) for n in lengths]) for lengths in skewed])
         _line(f"{size} | log-normal", _train(size, rows, repeats))
-    _print_memory()
 
 
 def _model(size: str) -> Any:
@@ -169,45 +158,6 @@ def _generate(size: str, prompt: int, tokens: int, repeats: int) -> tuple[float,
             seconds.append(time.perf_counter() - begun)
     alone, shared = (statistics.median(seconds[1:]) for seconds in took)
     return alone, shared
-
-
-def _print_memory() -> None:
-    print(
-        f"\n| LM head of {MEMORY['vocabulary']:,} entries, {MEMORY['tokens']:,} tokens | "
-        "peak MiB above the start | seconds |\n|---|---|---|"
-    )
-    for way in ("logits", "fused"):
-        command = [sys.executable, __file__, "--memory", way]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-        print(f"| {way} | {found['mib']:.0f} | {found['seconds']:.2f} |", flush=True)
-
-
-def _memory_of(way: str) -> dict[str, float]:
-    """Peak memory of log-probs and their gradients, in this process, above what it began with."""
-    V, H, N = MEMORY["vocabulary"], MEMORY["hidden"], MEMORY["tokens"]
-    torch.manual_seed(0)
-    weight_VH = torch.randn(V, H).mul_(0.02).requires_grad_()
-    hidden_NH = torch.randn(N, H).requires_grad_()
-    target_N = torch.randint(0, V, (N,))
-    weight_VH.grad, hidden_NH.grad = torch.zeros_like(weight_VH), torch.zeros_like(hidden_NH)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-    before = _peak_mib()
-    begun = time.perf_counter()
-    if way == "fused":
-        logp_N, _ = fused_logprobs(hidden_NH, weight_VH, target_N, temperature=1.0)
-    else:  # TRL's: logits of every token, then a log-softmax of the chosen one
-        logits_NV = hidden_NH @ weight_VH.T
-        logp_N = logits_NV.gather(1, target_N[:, None])[:, 0] - logits_NV.logsumexp(-1)
-    logp_N.sum().backward()
-    seconds = time.perf_counter() - begun
-    return {"mib": _peak_mib() - before, "seconds": seconds}
-
-
-def _peak_mib() -> float:
-    """Most memory this process has had at a time, by Linux's count."""
-    (line,) = [s for s in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in s]
-    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":

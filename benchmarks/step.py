@@ -7,7 +7,7 @@ all of them, the first steps left out. Needs ``pip install rlvr-core[bench]``.
 
 Sides: ``ours`` is the real loop of ``rlvr run`` with its transformers engine and verifier
 processes; ``trl`` is GRPOTrainer in float32 without gradient checkpointing; ``trl-defaults``
-leaves both on. ``parts`` is our bare generation plus bare forward and backward.
+leaves both on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CASES = [
 ]
 NATURAL = Case("0.8M", 8, 8, 128, natural=True)
 QUICK = [Case("0.8M", 8, 8, 32), Case("0.8M", 8, 8, 128)]
-SIDES = ("ours", "trl", "trl-defaults", "parts")
+SIDES = ("ours", "trl", "trl-defaults")
 
 
 def main() -> None:
@@ -44,7 +44,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="measured steps of a process")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before those")
     parser.add_argument("--threads", type=int, default=2, help="torch threads of either side")
-    parser.add_argument("--json", type=Path, help="also write every measured step there")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -59,12 +58,8 @@ def main() -> None:
         f"steps after {options.warm_up} of warm-up\n"
     )
     print(HEADER, flush=True)
-    measured = {}
     for case in cases:
-        measured[str(case)] = in_turns(__file__, SIDES, case, rounds, options)
-        print(_lines(case, measured[str(case)]), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(measured))
+        print(_lines(case, in_turns(__file__, SIDES, case, rounds, options)), flush=True)
 
 
 def _one_side(case: Case, options: argparse.Namespace) -> Steps:
@@ -76,10 +71,6 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
         import step_ours
 
         found = step_ours.run(case, options.folder, steps)
-    elif options.side == "parts":
-        import step_ours
-
-        found = step_ours.parts(case, options.folder, steps)
     else:
         import step_trl
 
@@ -88,14 +79,14 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
     return found[options.warm_up :]
 
 
-COLUMNS = ["completions/s", "wall s", "CPU s", *PHASES, "other", "speed-up", "of parts"]
+COLUMNS = ["completions/s", "wall s", "CPU s", *PHASES, "other", "speed-up"]
 HEADER = "\n".join(
     ["| case | side | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 2) + "|"]
 )
 
 
 def _lines(case: Case, steps: dict[str, Steps]) -> str:
-    """The case's rows: wall seconds by phase; ours relative to each TRL and to the bare parts."""
+    """The case's rows: wall seconds by phase; ours relative to each TRL."""
     middle = {side: _medians(found) for side, found in steps.items()}
     ours = middle["ours"]["wall"]
     lines = []
@@ -108,7 +99,6 @@ def _lines(case: Case, steps: dict[str, Steps]) -> str:
             *(f"{seconds:.3f}" for seconds in phases),
             f"{max(0.0, values['wall'] - sum(phases)):.3f}",
             f"{values['wall'] / ours:.2f}x" if side.startswith("trl") else "",
-            f"{ours / middle['parts']['wall']:.2f}" if side == "ours" else "",
         ]
         lines.append(f"| {case} | {side} | " + " | ".join(shown) + " |")
     return "\n".join(lines)

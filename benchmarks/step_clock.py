@@ -54,23 +54,15 @@ class Clock:
         finally:
             self.add(name, time.perf_counter() - begun)
 
-    def wrap(self, owner: Any, name: str, phase: str) -> None:
-        """Time a method as a phase."""
+    def wrap(self, owner: Any, name: str, phase: str | None) -> None:
+        """Time a method as a phase, or as a whole step."""
         inner: Callable[..., Any] = getattr(owner, name)
 
         @functools.wraps(inner)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            with self.phase(phase):
-                return inner(*args, **kwargs)
-
-        setattr(owner, name, timed)
-
-    def wrap_step(self, owner: Any, name: str) -> None:
-        """Time a method as a whole step."""
-        inner: Callable[..., Any] = getattr(owner, name)
-
-        @functools.wraps(inner)
-        def timed(*args: Any, **kwargs: Any) -> Any:
+            if phase is not None:
+                with self.phase(phase):
+                    return inner(*args, **kwargs)
             self.begin()
             result = inner(*args, **kwargs)
             self.end()

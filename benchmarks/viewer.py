@@ -1,7 +1,6 @@
 """Time the pages of ``rlvr view`` on a large synthetic trace: while its index is built, and after.
 
     python benchmarks/viewer.py --megabytes 500
-    python benchmarks/viewer.py --megabytes 500 --tokens 15 25     # short answers: many groups
 
 Writes the trace by the recorder's own stream, serves it over loopback, and prints the seconds of
 each page (the slowest of what was asked) and of building the index.
@@ -31,11 +30,9 @@ GROUPS, SAMPLES = 32, 8
 """Groups of a step, completions of a group."""
 
 
-def completion(
-    rng: random.Random, words: list[str], step: int, tokens: tuple[int, int]
-) -> dict[str, object]:
-    """One completion as a run records it, with a number of tokens between the two."""
-    n, right = rng.randint(*tokens), rng.random() < 0.3 + step / 300
+def completion(rng: random.Random, words: list[str], step: int) -> dict[str, object]:
+    """One completion as a run records it."""
+    n, right = rng.randint(200, 800), rng.random() < 0.3 + step / 300
     verdict = {"score": float(right), "status": "ok", "passed": right, "parts": {}}
     return {
         "text": " ".join(rng.choices(words, k=n)),
@@ -53,7 +50,7 @@ def completion(
     }
 
 
-def make_run(root: Path, megabytes: int, tokens: tuple[int, int]) -> tuple[RunFolder, int]:
+def make_run(root: Path, megabytes: int) -> tuple[RunFolder, int]:
     """Write a run whose rollouts have so many megabytes; its folder and number of groups."""
     resolved = {"run": {"name": "large"}, "train": {"steps": 200, "lr": 1e-6}}
     folder = RunFolder.create(root, "large", config_text="", resolved=resolved)
@@ -68,7 +65,7 @@ def make_run(root: Path, megabytes: int, tokens: tuple[int, int]) -> tuple[RunFo
             line = {"step": step, "version": step, "problem_id": f"p{draw % 700}"}
             line |= {"draw_index": draw, "dataset": "sums", "sampled_version": step}
             line |= {"tags": {"level": draw % 5}, "prompt": " ".join(rng.choices(words, k=60))}
-            line["completions"] = [completion(rng, words, step, tokens) for _ in range(SAMPLES)]
+            line["completions"] = [completion(rng, words, step) for _ in range(SAMPLES)]
             stream.write(line)
             draw += 1
         metrics.write({"step": step, "version": step, "reward/mean": 0.3 + step / 300})
@@ -104,8 +101,7 @@ def measure(home: str, folder: RunFolder, groups: int) -> None:
         "rollouts, text that is nowhere": f"{at}/rollouts?text=qqqqqqqqqq",
     }
     began = time.perf_counter()
-    first = {page: seconds(address) for page, address in pages.items()}
-    slowest = dict(first)
+    slowest = {page: seconds(address) for page, address in pages.items()}
     while building(at):
         slowest = {page: max(slowest[page], seconds(one)) for page, one in pages.items()}
     built = time.perf_counter() - began
@@ -114,10 +110,10 @@ def measure(home: str, folder: RunFolder, groups: int) -> None:
         "problem across steps": f"{at}/problem?id=p3",
     }
     after = {page: max(seconds(one) for _ in range(3)) for page, one in pages.items()}
-    print(f"{'seconds':<32}{'first':>8}{'building':>10}{'after':>8}")
+    print(f"{'seconds':<32}{'building':>10}{'after':>8}")
     for page, took in after.items():
-        before = f"{first[page]:>8.2f}{slowest[page]:>10.2f}" if page in first else " " * 18
-        print(f"{page:<32}{before}{took:>8.2f}")
+        before = f"{slowest[page]:.2f}" if page in slowest else ""
+        print(f"{page:<32}{before:>10}{took:>8.2f}")
     print(f"the index took {built:.0f} s, with pages asked for all the time")
 
 
@@ -125,12 +121,11 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=500)
-    parser.add_argument("--tokens", type=int, nargs=2, default=(200, 800), metavar=("LOW", "HIGH"))
     given = parser.parse_args()
     wanted = given.megabytes
     with tempfile.TemporaryDirectory() as name:
         root, cache = Path(name) / "runs", Cache(Path(name) / "cache")
-        folder, groups = make_run(root, wanted, tuple(given.tokens))
+        folder, groups = make_run(root, wanted)
         print(f"{wanted} MB of rollouts, {groups:,} groups of {SAMPLES}")
         bound = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(application(Runs(root), cache), log_level="warning"))

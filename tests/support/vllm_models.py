@@ -37,27 +37,29 @@ def make_tokenizer():
     )
 
 
-def make_model(tokenizer, *, tied, seed):
-    """A random Qwen3 of 0.8M parameters whose distributions are far from uniform."""
+def qwen3(seed, *, hidden, mlp, layers, heads, **options):
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
         head_dim=32,
-        max_position_embeddings=512,
-        tie_word_embeddings=tied,
-        initializer_range=0.1,
         bos_token_id=None,
-        eos_token_id=EOS,
         pad_token_id=0,
+        **options,
     )
-    return Qwen3ForCausalLM(config).eval().to(DEVICE)
+    return Qwen3ForCausalLM(config).eval()
+
+
+def make_model(tokenizer, *, tied, seed):
+    """A random Qwen3 of 0.8M parameters whose distributions are far from uniform."""
+    sizes = {"hidden": 128, "mlp": 384, "layers": 4, "heads": 4, "vocab_size": len(tokenizer)}
+    sizes |= {"max_position_embeddings": 512, "initializer_range": 0.1, "eos_token_id": EOS}
+    return qwen3(seed, tie_word_embeddings=tied, **sizes).to(DEVICE)
 
 
 def word_tokenizer():
@@ -71,25 +73,9 @@ def word_tokenizer():
 
 def small_model(seed, *, tied=True):
     """A Qwen3 whose vocabulary vLLM pads, and whose q, k, v and gate, up it fuses."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=190,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=256,
-        tie_word_embeddings=tied,
-        initializer_range=0.15,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    return Qwen3ForCausalLM(config).eval()
+    sizes = {"hidden": 64, "mlp": 96, "layers": 2, "heads": 2, "vocab_size": 190}
+    sizes |= {"max_position_embeddings": 256, "initializer_range": 0.15, "eos_token_id": 0}
+    return qwen3(seed, tie_word_embeddings=tied, **sizes)
 
 
 @contextlib.contextmanager

@@ -155,28 +155,23 @@ class Prints(Plain):
         return Verdict(float(sys.stdin.read() == ""))
 
 
+GARBAGE = {
+    "number": 1.0,
+    "none": None,
+    "nan": Verdict(float("nan")),
+    "inf": Verdict(float("inf")),
+    "part": Verdict(1.0, parts={"a": float("nan")}),
+    "text": Verdict("1.0"),  # type: ignore[arg-type]
+    "passed": Verdict(1.0, passed="yes"),  # type: ignore[arg-type]
+    "status": Verdict(None, "fine"),  # type: ignore[arg-type]
+}
+
+
 class Garbage(Plain):
     def verify(self, problem: Problem, completion: Completion) -> object:
-        kind = completion.text
-        if kind == "number":
-            return 1.0
-        if kind == "none":
-            return None
-        if kind == "nan":
-            return Verdict(float("nan"))
-        if kind == "inf":
-            return Verdict(float("inf"))
-        if kind == "part":
-            return Verdict(1.0, parts={"a": float("nan")})
-        if kind == "text":
-            return Verdict("1.0")  # type: ignore[arg-type]
-        if kind == "passed":
-            return Verdict(1.0, passed="yes")  # type: ignore[arg-type]
-        if kind == "status":
-            return Verdict(None, "fine")  # type: ignore[arg-type]
-        if kind == "huge":
+        if completion.text == "huge":
             return Verdict(1.0, extracted="x" * 50_000_000, detail="y" * 50_000_000)
-        return Verdict(1.0, extracted="\ud800\0", detail="odd")
+        return GARBAGE.get(completion.text, Verdict(1.0, extracted="\ud800\0", detail="odd"))
 
 
 class Alters(Plain):

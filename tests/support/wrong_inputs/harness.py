@@ -1,7 +1,6 @@
 """Give wrong inputs to the real command line, each in a fresh folder, and look at what it says.
 
-``python tests/wrong_inputs/harness.py [FILE ...]`` measures tables and prints what is missing. Each
-case runs in a forked process, so that the libraries are imported once.
+Each case runs in a forked process, so that the libraries are imported once.
 """
 
 from __future__ import annotations
@@ -210,26 +209,3 @@ def measure(chosen: Iterable[Mapping[str, Any]], folder: Path) -> list[Outcome]:
     """Carry out cases one after the other."""
     model = make_model(folder)
     return [try_case(case, folder / f"case{n}", model) for n, case in enumerate(chosen)]
-
-
-def main(files: list[str]) -> None:
-    """Print what messages lack, and the mean of the parts that they have."""
-    os.umask(0o022)
-    total, perfect, count = 0, 0, 0
-    with tempfile.TemporaryDirectory(prefix="wrong-") as name:
-        Path(name).chmod(0o755)
-        model = make_model(Path(name))
-        for number, case in enumerate(c for f in files for c in cases(f)):
-            outcome = try_case(case, Path(name) / f"case{number}", model)
-            count, total = count + 1, total + len(outcome.parts)
-            lacking = [one for one in PARTS if one not in outcome.parts]
-            if not lacking and not outcome.faults:
-                perfect += 1
-                continue
-            print(f"=== {outcome.name}: lacks {lacking}; {list(outcome.faults)}", flush=True)
-            print("\n".join(outcome.text.splitlines()[-14:]), flush=True)
-    print(f"mean {total / count:.3f} of 3, n = {count}; {perfect} without any fault", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:] or sorted(one.name for one in HERE.glob("*.yaml")))

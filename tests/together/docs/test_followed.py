@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from rlvr_core.testing.fork_server import run_rlvr
 from tests.support import pages
 
 SHORT = [
@@ -21,14 +22,7 @@ def block(page, language, index=0):
 
 
 def rlvr(words, folder):
-    done = subprocess.run(
-        [sys.executable, "-m", "rlvr_core.cli.main", *words],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_rlvr(*words, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=1700)
     assert done.returncode == 0, f"rlvr {' '.join(words)}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 

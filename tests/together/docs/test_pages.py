@@ -7,14 +7,13 @@ from pathlib import Path
 import click
 import pytest
 
-from rlvr_cluster.sweeps.spec import SweepConfig, read_sweep
+from rlvr_cluster.sweeps.spec import read_sweep
 from rlvr_core.api import ConfigError, config_class
 from rlvr_core.config.dialect import read
 from rlvr_core.config.keys import component_keys, run_keys
-from rlvr_core.config.model import RunConfig
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.config.tree import COMPONENTS, dotted
-from rlvr_core.eval.config import EvalConfig, eval_config, read_eval_config
+from rlvr_core.eval.config import eval_config, read_eval_config
 from rlvr_core.plugins.host import load_host
 from rlvr_core.plugins.registry import KINDS
 from tests.support import pages
@@ -91,14 +90,6 @@ def _component(attribute, page):
     if shown:
         return "from rlvr_core.api import *\n" + shown[0]
     return f"from rlvr_core.rollout.samplers.epochs import Shuffle as {attribute}\n"
-
-
-def test_keys_of_blocks_are_of_some_kind_of_config():
-    """A block that is no config would be tried as one, and this says so more plainly."""
-    kinds = [set(RunConfig.model_fields) | {"extends"}, set(EvalConfig.model_fields)]
-    kinds.append(set(SweepConfig.model_fields))
-    for page, line, text in BLOCKS:
-        assert any(set(_plain(text)) <= kind for kind in kinds), f"{page}:{line}"
 
 
 def test_every_command_exists_with_its_options_and_arguments():

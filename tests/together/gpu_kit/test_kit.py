@@ -91,8 +91,6 @@ def test_tests_marked_gpu_import_nothing_that_a_bare_machine_with_a_gpu_lacks():
 import sys
 sys.modules.update(dict.fromkeys({lacks}))
 import pytest
-
-HERE = Path(__file__).parent
 sys.exit(pytest.main(["-m", "gpu", "--collect-only", "-q"]))
 """
     done = subprocess.run(

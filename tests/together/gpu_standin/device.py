@@ -192,13 +192,11 @@ class StandIn(TorchDispatchMode):
 
     Attributes:
         waits: How often the host waited for the device, by what for and the line that did.
-        copies: Copies from host to device, by line.
         launches: Kernels, by operation.
         flops: Floating-point operations of matrix products and attention, by dtype.
         wide: Lines that made float32 products, with their FLOPs.
         live: Bytes that are allocated.
         peak: The most there were.
-        peak_at: The operation that made them so many.
     """
 
     current: StandIn | None = None
@@ -209,7 +207,6 @@ class StandIn(TorchDispatchMode):
         super().__init__()
         self.shapes_only, self.capacity, self.name = shapes_only, capacity, name
         self.live = self.peak = 0
-        self._running = ""
         self._storages: dict[int, int] = {}  # bytes
         self._outer: StandIn | None = None
         self.forget()
@@ -217,7 +214,6 @@ class StandIn(TorchDispatchMode):
     def forget(self) -> None:
         """Begin to count anew; the peak begins at what is allocated."""
         self.waits: Counter[tuple[str, str]] = Counter()
-        self.copies: Counter[str] = Counter()
         self.launches: Counter[str] = Counter()
         self.flops: Counter[torch.dtype] = Counter()
         self.wide: Counter[str] = Counter()
@@ -225,7 +221,7 @@ class StandIn(TorchDispatchMode):
 
     def forget_peak(self) -> None:
         """The peak begins at what is allocated."""
-        self.peak, self.peak_at = self.live, "the beginning"
+        self.peak = self.live
 
     def __enter__(self) -> StandIn:
         self._outer, StandIn.current = StandIn.current, self
@@ -291,8 +287,7 @@ class StandIn(TorchDispatchMode):
                 "of {:.2f} GiB of which {:.2f} GiB is free.".format(*gib)
             )
         self._storages[key], self.live = size, live
-        if live > self.peak:
-            self.peak, self.peak_at = live, self._running
+        self.peak = max(self.peak, live)
 
     def _freed(self, key: int) -> None:
         self.live -= self._storages.pop(key)
@@ -306,7 +301,6 @@ class StandIn(TorchDispatchMode):
             MixedDevicesError: Tensors of both devices; one of the CPU without dimensions may come.
         """
         space, name = func._schema.name.split("::")
-        self._running = name
         flat = [*_leaves((args, kwargs))]
         ours = [one for one in flat if isinstance(one, OnDevice)]
         device = kwargs.get("device")
@@ -380,7 +374,6 @@ class StandIn(TorchDispatchMode):
         kwargs = kwargs | {"device": "cpu"}
         kwargs.pop("non_blocking", None)
         if to_us:
-            self.copies[_line()] += 1
             if source.is_meta:  # of a model by its shapes alone, in host memory
                 return self._wrap(torch.empty_like(source, dtype=kwargs.get("dtype")))
             found = func(source, **kwargs)
@@ -396,7 +389,6 @@ class StandIn(TorchDispatchMode):
     def _copied(self, target: Tensor, source: Tensor) -> Tensor:
         """Copy into a tensor of the other device."""
         if isinstance(target, OnDevice):
-            self.copies[_line()] += 1
             if not target.held.is_meta:
                 target.held.copy_(source)
         else:

@@ -44,7 +44,7 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``metrics`` of each step; and on the stand-in ``waits``, ``passes`` (calls of whole
-        models), ``trained`` (those of them with a backward pass), ``copies``, ``launches``,
+        models), ``trained`` (those of them with a backward pass), ``launches``,
         ``flops``, ``wide`` and ``micro_batches`` of the last one, and bytes at rest and at most.
     """
     real = case["size"] == "tiny"
@@ -78,13 +78,11 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
             "waits": [[*key, n] for key, n in device.waits.most_common()],
             "passes": len(passes),
             "trained": sum(passes),
-            "copies": device.copies.most_common(),
             "launches": sum(device.launches.values()),
             "flops": {str(dtype): n for dtype, n in device.flops.items()},
             "wide": device.wide.most_common(),
             "at_rest": device.live,
             "peak": device.peak,
-            "peak_at": device.peak_at,
         }
         rows = [one.batch for one in trainer._pack(_bare_rows(_completions(given)))]
         return figures | {"micro_batches": len(rows), "sizes": [sizes_of(one) for one in rows]}

@@ -1,9 +1,6 @@
 """What is learnt from groups one and two updates old, on the tiny task by the command line."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ STEPS = 90
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("staleness", "in_flight"), [(1, "drain"), (2, "keep")])
-def test_the_tiny_task_is_learnt_from_stale_groups(tmp_path, staleness, in_flight):
+def test_the_tiny_task_is_learnt_from_stale_groups(rlvr, tmp_path, cache_dir, staleness, in_flight):
     settings = {
         "train.steps": STEPS,
         "train.max_staleness": staleness,
@@ -23,11 +20,9 @@ def test_the_tiny_task_is_learnt_from_stale_groups(tmp_path, staleness, in_fligh
         "eval.tasks": "[math/arithmetic-heldout]",
         "run.dir": tmp_path,
     }
-    command = [sys.executable, "-m", "rlvr_core.cli.main", "run", "examples/quickstart.yaml"]
-    for name, value in settings.items():
-        command += ["--set", f"{name}={value}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, "--display", "none"], cwd=ROOT, env=environment, check=True)
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    command = ("run", "examples/quickstart.yaml", "--display", "none")
+    rlvr(*command, *words, cwd=ROOT, cache=cache_dir)
     (run,) = tmp_path.iterdir()
     before, after = (
         json.loads(line)["metrics"]["accuracy"]

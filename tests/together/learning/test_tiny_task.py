@@ -7,8 +7,6 @@ A run of the suite takes ``SUBSET`` recipes by the newest commit's turn, so that
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -64,7 +62,7 @@ def _chosen():
 CHOSEN = _chosen()
 
 
-def _order(cache):
+def _order():
     """Every sum the data have, those without a carry first."""
     from rlvr_core.plugins.host import load_host
 
@@ -81,21 +79,16 @@ def _order(cache):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECIPES))
-def test_heldout_accuracy_reaches_four_fifths(name, tmp_path, request):
+def test_heldout_accuracy_reaches_four_fifths(name, rlvr, tmp_path, request):
     if name not in CHOSEN:
         pytest.skip(f"this commit's turn is {' and '.join(sorted(CHOSEN))}; make test-all runs all")
     cache = request.config.cache.mkdir("tiny-models")
-    (tmp_path / "order.txt").write_text("\n".join(_order(cache)))
+    (tmp_path / "order.txt").write_text("\n".join(_order()))
     config = {"extends": str(ROOT / "examples" / "quickstart.yaml"), **RECIPES[name]}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    rlvr = [sys.executable, "-m", "rlvr_core.cli.main"]
-    environment = os.environ | {"RLVR_CACHE": str(cache)}
-    command = [*rlvr, "run", "config.yaml", "--display", "none", "--set", "run.seed=5"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
-    shown = subprocess.run(
-        [*rlvr, "show", "last", "--json"], cwd=tmp_path, env=environment, capture_output=True
-    ).stdout
-    found = json.loads(shown)
+    command = ("run", "config.yaml", "--display", "none", "--set", "run.seed=5")
+    rlvr(*command, cwd=tmp_path, cache=cache)
+    found = json.loads(rlvr("show", "last", "--json", cwd=tmp_path, cache=cache))
     assert found["outcome"] == "finished"
     assert found["ledger"]["balanced"] is True
     assert found["parity"]["k3"] < 1e-7

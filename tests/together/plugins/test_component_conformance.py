@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlvr_core.api import EngineContext, Example, NoConfig
+from rlvr_core.api import EngineContext, Example
 from rlvr_core.plugins.first_party import FIRST_PARTY
 from rlvr_core.plugins.host import load_host
 from rlvr_core.testing.random_model import save_random_model
-from rlvr_devkit.conformance.as_tests import component_conformance
 from rlvr_devkit.conformance.checks import CHECKS
 from rlvr_devkit.conformance.subject import Subject, Unchecked
 
@@ -63,16 +62,3 @@ def test_a_built_in_keeps_its_promises(kind, name, check, tmp_path, context, mon
         check.run(Subject(kind, component, example, tmp_path))
     except Unchecked as reason:
         pytest.skip(str(reason))
-
-
-class Falling:
-    Config = NoConfig
-
-    def __init__(self, config):
-        pass
-
-    def __call__(self, progress):
-        return 1 - progress
-
-
-test_it_is_a_test_with_a_case_for_each_promise = component_conformance("schedule", Falling)

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.testing.fork_server import run_rlvr
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = sorted([*ROOT.glob("examples/*.yaml"), *ROOT.glob("examples/recipes/*.yaml")])
@@ -17,15 +16,8 @@ DATA = Path(os.environ.get("RLVR_DATA", ROOT / ".." / "shared" / "data")).resolv
 
 
 def _rlvr(*arguments, cwd, **env):
-    done = subprocess.run(
-        [sys.executable, "-m", "rlvr_core.cli.main", *map(str, arguments)],
-        cwd=cwd,
-        env=os.environ | {"RLVR_DATA": str(DATA), "OMP_NUM_THREADS": "1"} | env,
-        capture_output=True,
-        text=True,
-        timeout=1700,
-        check=False,
-    )
+    env = os.environ | {"RLVR_DATA": str(DATA), "OMP_NUM_THREADS": "1"} | env
+    done = run_rlvr(*arguments, cwd=cwd, env=env, timeout=1700)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

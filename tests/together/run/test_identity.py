@@ -106,15 +106,6 @@ def test_another_model_and_tokenizer_at_the_same_path(lab, own_model):
 
 
 @pytest.mark.slow
-def test_another_prompt_style(lab, own_model):
-    first = run_of(lab)
-    second = run_of(lab, data=lab.config["data"] | {"prompt": {"prefix": "Well,"}})
-    found = diff(lab, first, second)
-    assert text_of(found, "config") == 'data.prompt.prefix: none and "Well,"'
-    assert [one["key"] for one in found["differences"]["prompts"]] == ["sha256"]
-
-
-@pytest.mark.slow
 def test_other_prompts_of_an_evaluation(lab, own_model):
     """The training data are the same, the held-out problems are not."""
     rows = (lab.folder / "data.jsonl").read_text().splitlines()
