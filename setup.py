@@ -13,7 +13,7 @@ from setuptools.command.build_py import build_py
 LEFT_OUT = ("__pycache__", "*.egg-info", "build", "dist", "runs", ".*")
 COPIED = {
     "examples": ("rlvr_core/examples/files", LEFT_OUT),
-    "docs": ("rlvr_core/cli/manual/files", (*LEFT_OUT, "_ext", "_generated", "*.py")),
+    "docs": ("rlvr_core/cli/manual/files", (*LEFT_OUT, "_ext", "_generated", "images", "*.py")),
 }
 """Where each folder stands in the wheel, and what of it is left out."""
 
