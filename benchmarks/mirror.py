@@ -74,7 +74,7 @@ def prepare(folder: Path, steps: int) -> None:
         "loss": {"use": "grpo", "with": {"beta": 0.1}},
         "train": {"steps": steps, "prompts_per_step": 8, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 4, "keep": 3},
-        "guards": [{"use": "core/preflight", "off": True}],
+        "guards": [{"use": "guards/preflight", "off": True}],
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 

@@ -10,12 +10,12 @@ import torch
 
 from rlvr_core.api import LossTraits, MachineError, RlvrError
 from rlvr_core.config.model import SamplingSection
-from rlvr_core.guards import gpu as guard
-from rlvr_core.guards import rehearsal
 from rlvr_core.losses import GRPO
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.parallel.sharded import whole
 from rlvr_core.step.objective import LossTerm
+from rlvr_guards import gpu as guard
+from rlvr_guards import rehearsal
 from tests.support.train.parallel_worker import groups, main, trainer_of
 
 GIB = 2**30

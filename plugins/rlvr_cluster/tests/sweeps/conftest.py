@@ -29,7 +29,7 @@ BASE = {
     "engine": "transformers",
     "loss": {"use": "dapo"},
     "train": {"steps": 4, "prompts_per_step": 2, "lr": 1e-3, "warmup_steps": 1},
-    "guards": [{"use": "core/preflight", "off": True}],
+    "guards": [{"use": "guards/preflight", "off": True}],
     "checkpoint": {"every": 4},
 }
 SWEEP = {
