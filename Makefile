@@ -15,7 +15,7 @@ JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints/constraints.txt
-PLUGINS := algos bs4 checks cluster code devkit doctor env gym ifeval lab math sagemaker servers view
+PLUGINS := algos bs4 checks cluster code devkit doctor env guards gym ifeval lab math sagemaker servers view
 # a dependency of rlvr-gym is compiled when it is installed; all else is wheels
 WHEELS_ALONE := $(filter-out gym,$(PLUGINS))
 SOURCES := rlvr_core $(foreach plugin,$(PLUGINS),plugins/rlvr_$(plugin)/rlvr_$(plugin))

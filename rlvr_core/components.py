@@ -6,7 +6,7 @@ an entry to the table of its kind: name, target in ``rlvr_core``, summary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import TINY, hookimpl
@@ -17,13 +17,16 @@ if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait
     from rlvr_core.api import Registrar
 
 
-def _registering(components: dict[str, tuple[str, str]]) -> Callable[[Registrar], None]:
+def _registering(
+    components: dict[str, tuple[str, str]], rank: Mapping[str, int] | None = None
+) -> Callable[[Registrar], None]:
     """Return the implementation of a registering hook."""
+    ranks = rank or {}
 
     @hookimpl
     def register(registrar: Registrar) -> None:
         for name, (target, summary) in components.items():
-            registrar.add(name, f"rlvr_core.{target}", summary=summary)
+            registrar.add(name, f"rlvr_core.{target}", summary=summary, rank=ranks.get(name))
 
     return register
 
@@ -158,44 +161,22 @@ register_transports = _registering(
 register_guards = _registering(
     {
         "watchdog": ("guards.watchdog:Watchdog", "Ends a run that waits too long for something."),
-        "preflight": (
-            "guards.preflight:Preflight",
-            "Tries gold and wrong answers on the verifiers.",
-        ),
         "resume": ("guards.resume:Resume", "Compares a resumed run with what it had."),
-        "completions": (
-            "guards.completions:Completions",
-            "Compares completions with their tokens.",
-        ),
         "parity": ("guards.parity:Parity", "Compares log-probs of trainer and engine."),
         "tokens": ("guards.tokens:Tokens", "Counts that each sampled token is trained on once."),
-        "advantages": ("guards.advantages:Advantages", "Computes advantages by plain formulas."),
-        "kl": ("guards.kl:Kl", "Checks the reference of the KL term."),
-        "loss": (
-            "guards.loss:LossValues",
-            "Computes losses and their gradients by their formulas.",
-        ),
         "updates": (
             "guards.updates:Updates",
             "Checks that trained tensors get a gradient and move.",
         ),
-        "optimizer": (
-            "guards.optimizer:OptimizerUpdates",
-            "Computes updates of some weights again.",
-        ),
         "sync": ("guards.sync:Sync", "Reads back the weights that the engine computes with."),
-        "seeds": ("guards.seeds:Seeds", "Compares repeated completions with their probability."),
-        "canaries": ("guards.canaries:Canaries", "Judges some completions again."),
-        "collapse": (
-            "guards.collapse:Collapse",
-            "Stops when rewards, lengths or entropy fall apart.",
-        ),
         "idle": ("guards.idle:Idle", "Ends a run that changes no weights."),
-        "shadow": ("guards.shadow:Shadow", "How often verifiers of weight 0 disagree."),
-        "gpu": ("guards.gpu:GpuGuard", "Measures a GPU, and tries the largest micro-batch."),
-    }
+    },
+    rank={
+        **{"watchdog": 100, "resume": 300, "parity": 500, "tokens": 600},
+        **{"updates": 1000, "sync": 1200, "idle": 1600},
+    },
 )
-"""Guards; all but ``shadow`` are on by default (``rlvr_core.config.guards``)."""
+"""Guards, which are on by default; those of rlvr-guards look between them."""
 
 register_commands = _registering(
     {

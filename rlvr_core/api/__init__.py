@@ -47,7 +47,12 @@ from rlvr_core.api.errors import one_line as one_line
 from rlvr_core.api.example import Example as Example
 from rlvr_core.api.forward import ForwardPath as ForwardPath
 from rlvr_core.api.forward import MicroBatch as MicroBatch
+from rlvr_core.api.guards import BaseGuard as BaseGuard
 from rlvr_core.api.guards import GuardContext as GuardContext
+from rlvr_core.api.guards import RowKey as RowKey
+from rlvr_core.api.guards import SeenMicroBatch as SeenMicroBatch
+from rlvr_core.api.guards import StepView as StepView
+from rlvr_core.api.guards import row_key as row_key
 from rlvr_core.api.hooks import API_VERSION as API_VERSION
 from rlvr_core.api.hooks import CheckpointSaved as CheckpointSaved
 from rlvr_core.api.hooks import DataReport as DataReport
@@ -89,6 +94,7 @@ from rlvr_core.api.learning import AdvantageOutput as AdvantageOutput
 from rlvr_core.api.learning import JudgedStep as JudgedStep
 from rlvr_core.api.learning import Loss as Loss
 from rlvr_core.api.learning import LossBatch as LossBatch
+from rlvr_core.api.learning import LossComputed as LossComputed
 from rlvr_core.api.learning import LossOutput as LossOutput
 from rlvr_core.api.learning import Normalizer as Normalizer
 from rlvr_core.api.learning import OptimizerBuilder as OptimizerBuilder

@@ -82,7 +82,15 @@ class Names:
 class Registrar(Protocol):
     """The argument of a registering hook: adds components of one kind under one plugin's name."""
 
-    def add(self, name: str, target: str, *, summary: str, models: Sequence[str] = ()) -> None:
+    def add(
+        self,
+        name: str,
+        target: str,
+        *,
+        summary: str,
+        models: Sequence[str] = (),
+        rank: int | None = None,
+    ) -> None:
         """Register a component.
 
         Args:
@@ -91,6 +99,10 @@ class Registrar(Protocol):
             summary: One sentence for ``rlvr list``.
             models: Of a forward path: classes of the models it may serve, such as
                 ``LlamaForCausalLM``; it is imported for no other. Empty for any model.
+            rank: Of a guard: it is on in every run whose configuration does not switch it off, and
+                looks after those of lower rank. Of a fault that sets off several guards, the one
+                that explains it should come first. None: it is on where it is named, and looks
+                last.
 
         Raises:
             PluginError: If name, target or summary is malformed, or the name is taken.
@@ -179,8 +191,8 @@ class Guard(Protocol):
     """Watches a run and stops it by raising ``RunError`` when something fails silently.
 
     A guard that remembers earlier steps is ``Stateful``: its state is saved in checkpoints. One
-    that is also a ``RunObserver`` is notified of the start of the run, with its configuration, and
-    of evaluations.
+    that is also a ``RunWatcher`` is notified of the start of the run, with its configuration, and
+    of evaluations. ``BaseGuard`` is both, and a ``StepObserver``.
     """
 
     def on_groups(self, event: GroupsScored) -> None:
@@ -253,30 +265,18 @@ class Tracker(Protocol):
         """Send everything that is still buffered, and stop."""
 
 
-class RunObserver:
-    """Receives a run's events, in their order. Each method does nothing unless overridden.
+class RunWatcher:
+    """Is told of a run what is not of its steps. Each method does nothing unless overridden.
 
-    All calls come from the thread that trains. What an observer raises ends the run, which is what
-    a guard does on purpose.
+    All calls come from the thread that trains. What a watcher raises ends the run, which is what a
+    guard does on purpose.
     """
-
-    def plan(self, lines: Sequence[str]) -> None:
-        """The run is about to load its model; ``lines`` say what it is going to do."""
 
     def phase(self, label: str) -> None:
         """The run now does this, or waits for it."""
 
-    def message(self, text: str) -> None:
-        """Something the user should know."""
-
     def run_started(self, event: RunStarted) -> None:
         """The first step is about to be taken, or the first after a resume."""
-
-    def groups_scored(self, event: GroupsScored) -> None:
-        """The groups of a step have their rewards; the step has not trained on them yet."""
-
-    def step_finished(self, event: StepFinished) -> None:
-        """A step is done."""
 
     def eval_finished(self, event: EvalFinished) -> None:
         """An evaluation is done."""
@@ -286,6 +286,22 @@ class RunObserver:
 
     def run_finished(self, event: RunFinished) -> None:
         """The run has ended, well or badly."""
+
+
+class RunObserver(RunWatcher):
+    """Receives all events of a run, in their order, as a display does."""
+
+    def plan(self, lines: Sequence[str]) -> None:
+        """The run is about to load its model; ``lines`` say what it is going to do."""
+
+    def message(self, text: str) -> None:
+        """Something the user should know."""
+
+    def groups_scored(self, event: GroupsScored) -> None:
+        """The groups of a step have their rewards; the step has not trained on them yet."""
+
+    def step_finished(self, event: StepFinished) -> None:
+        """A step is done."""
 
     def close(self) -> None:
         """Release what is held: a terminal, a file; safe to call twice."""

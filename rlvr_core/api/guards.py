@@ -1,8 +1,9 @@
-"""The view that a guard has of its run.
+"""The view that a guard has of its run, and the class that guards inherit from.
 
 A guard that has a method ``bind`` is given a ``GuardContext`` once model and engine are there, and
 one that has ``preflight`` may look at the prepared run before its model is loaded. A guard that is
 a ``StepObserver`` sees what each step computes; ``GuardContext.view`` holds it in a form to read.
+``BaseGuard`` is what the guards of rlvr inherit from, and others may.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+from rlvr_core.api.components import ComponentConfig, Metric, NoConfig, RunWatcher
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.learning import StepObserver
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from rlvr_core.api.completions import Completion
     from rlvr_core.api.engines import Engine
     from rlvr_core.api.forward import MicroBatch
-    from rlvr_core.api.hooks import DataReport
+    from rlvr_core.api.hooks import DataReport, GroupsScored, StepFinished
     from rlvr_core.api.judging import Sampler
     from rlvr_core.api.learning import Loss, LossBatch, LossComputed, LossOutput, Normalizer
     from rlvr_core.api.problems import Problem
@@ -212,3 +218,122 @@ class LooksBeforeRun(Protocol):
 
     def preflight(self, prepared: Any) -> Sequence[str]:
         """Return lines for the user; raises ``RlvrError`` to refuse the run."""
+
+
+OFTEN, EVERY = 8, 10
+"""First steps of a process in each of which the costlier checks are made; later in one of so
+many."""
+
+
+class BaseGuard(RunWatcher, StepObserver):
+    """What a guard inherits from: it is told all that a guard can be told of a run.
+
+    Each method does nothing unless overridden.
+
+    Attributes:
+        name: Its full name, ``plugin/leaf``.
+        numbers: The numbers of the step, for its line.
+        due: Whether this step makes the checks that are not made in each.
+    """
+
+    name: ClassVar[str]
+    reports: ClassVar[tuple[Metric, ...]] = ()
+    Config: type[ComponentConfig] = NoConfig
+    context: GuardContext
+
+    def __init__(self, config: ComponentConfig) -> None:
+        self.numbers: dict[str, float] = {}
+        self.due = True
+        self._said: set[str] = set()
+        self._first: int | None = None
+
+    def bind(self, context: GuardContext) -> None:
+        """See ``BindsToRun``."""
+        self.context = context
+
+    @property
+    def view(self) -> StepView:
+        """The step in progress."""
+        return self.context.view
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype of the trainer's forward pass."""
+        dtype: torch.dtype = self.context.trainer.precision.compute
+        return dtype
+
+    def is_due(self, step: int) -> bool:
+        """Whether this step makes the checks that are not made in each."""
+        self._first = step if self._first is None else self._first
+        return step - self._first < OFTEN or step % EVERY == 0
+
+    def begin(self, step: int) -> None:
+        """Forget the numbers of the step before, and note whether this one is looked at."""
+        self.numbers, self.due = {}, self.is_due(step)
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """See ``Guard``."""
+
+    def on_step(self, event: StepFinished) -> None:
+        """See ``Guard``."""
+
+    def report(self) -> Mapping[str, float]:
+        """Return the numbers of the step. See ``Reporter``."""
+        return self.numbers
+
+    def say_once(self, text: str) -> None:
+        """Tell the user what the guard does not look at, once in a process."""
+        self._once(f"guard {_leaf(self.name)}: {text}")
+
+    def warn_once(self, text: str) -> None:
+        """Warn of what the guard found doubtful, once in a process."""
+        see = _see(self.name)
+        self._once(f"warning: guard {_leaf(self.name)}: {text}{see and f'; {see}'}")
+
+    def _once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.context.say(text)
+
+    def fault(self, step: int, what: str, *remedy: str) -> RunError:
+        """Return the error that ends the run.
+
+        Args:
+            step: The step, from 0.
+            what: What was measured, with its band.
+            remedy: What to do, by the likely cause.
+        """
+        return RunError(
+            f"guard {_leaf(self.name)}: {what}",
+            where=f"step {step + 1}",
+            remedy=(*filter(None, remedy), how_to_switch_off(self.name)),
+        )
+
+    def raise_first(self, step: int, fault: str, remedy: str = "") -> None:
+        """Raise what a process found, in all of them; a collective.
+
+        Args:
+            step: The step, from 0.
+            fault: What is wrong, with its remedy behind a line break; empty if nothing is.
+            remedy: What to do if the text has none.
+        """
+        for text in self.context.ranks.gather(fault):
+            if text:
+                what, _, advice = text.partition("\n")
+                raise self.fault(step, what, advice or remedy)
+
+
+def how_to_switch_off(name: str) -> str:
+    """Return the line that ends every message of a guard, given its full name."""
+    off = f"guards: [{{use: {name}, off: true}}] turns it off"
+    return "; ".join(filter(None, (_see(name), off)))
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _see(name: str) -> str:
+    """Return where a guard is described; those of other plugins have no page here."""
+    plugin, _, leaf = name.partition("/")
+    return f"see rlvr docs guards#{leaf}" if plugin in ("core", "guards") else ""

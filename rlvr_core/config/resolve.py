@@ -22,7 +22,7 @@ from rlvr_core.api import (
     config_class,
 )
 from rlvr_core.config.dialect import write
-from rlvr_core.config.guards import ALL, lay_over
+from rlvr_core.config.guards import ALL, default_guards, lay_over
 from rlvr_core.config.layers import escape, options_to_node
 from rlvr_core.config.load import Draft, LoadedConfig, checked, read_draft
 from rlvr_core.config.model import ComponentRef, RunConfig
@@ -267,7 +267,7 @@ def _add_default_guards(
         for n, entry in enumerate(entries)
         if entry["use"] != ALL
     }
-    for name in lay_over(entries, known):
+    for name in lay_over(entries, known, default_guards(host.registry)):
         components["guards", len(entries)] = find(host, "guard", name, {}, root, ("guards",))
         entries.append({"use": name, "with": {}, "off": False})
     if not any(entry["use"] == ALL for entry in entries):

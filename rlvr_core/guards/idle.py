@@ -13,7 +13,7 @@ from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, Metric
 from rlvr_core.api.errors import IdleError
-from rlvr_core.guards.base import BaseGuard, how_to_switch_off
+from rlvr_core.api.guards import BaseGuard, how_to_switch_off
 
 if TYPE_CHECKING:
     from rlvr_core.api import GroupsScored, Json, StepFinished
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Idle(BaseGuard):
     """Stops a run after so many idle steps in a row."""
 
-    name = "idle"
+    name = "core/idle"
 
     reports = (Metric("idle/steps", "Steps in a row before this one that changed no weights.", ""),)
 
@@ -64,7 +64,7 @@ class Idle(BaseGuard):
             where=f"step {event.step + 1}",
             remedy=(
                 f"{remedy}; the option max_steps sets the number of steps",
-                how_to_switch_off("idle"),
+                how_to_switch_off("core/idle"),
             ),
         )
 

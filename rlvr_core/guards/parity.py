@@ -22,8 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rlvr_core.api import ComponentConfig, Metric
-from rlvr_core.api.guards import is_fresh
-from rlvr_core.guards.base import BaseGuard, compute_dtype
+from rlvr_core.api.guards import BaseGuard, is_fresh
 from rlvr_core.guards.log_probs import DECIDING, Fit, Sums, fit
 from rlvr_core.step.forward import completion_scores
 
@@ -66,7 +65,7 @@ ON_GPU = {
 class Parity(BaseGuard):
     """Trainer and engine agree on sampled tokens."""
 
-    name = "parity"
+    name = "core/parity"
     reports = (
         Metric("parity/slope", "Slope of the trainer's on the engine's log-probs.", ""),
         Metric("parity/bias", "Mean of trainer - engine log-prob, by what the loss used.", "nats"),
@@ -102,7 +101,7 @@ class Parity(BaseGuard):
 
     def run_started(self, event: RunStarted) -> None:
         """Say what is not looked at."""
-        computes = str(compute_dtype(self.context)).removeprefix("torch.")
+        computes = str(self.compute_dtype).removeprefix("torch.")
         if computes != self.context.config.model.dtype:
             raise self.fault(
                 event.step,
@@ -123,7 +122,7 @@ class Parity(BaseGuard):
         groups = [group for group in event.groups if is_fresh(group, event.version)]
         if not self._looks or not groups:
             return
-        half = compute_dtype(self.context) != torch.float32
+        half = self.compute_dtype != torch.float32
         if half and self._band is None and self.context.trainer.parallel is None:
             self._band = self._measured(_some(groups))
         if not self._on_loss and self.is_due(event.step):
@@ -147,7 +146,7 @@ class Parity(BaseGuard):
     @property
     def _least(self) -> Band:
         on_cpu = self.context.trainer.model.device.type == "cpu"
-        return (ON_CPU if on_cpu else ON_GPU)[compute_dtype(self.context)]
+        return (ON_CPU if on_cpu else ON_GPU)[self.compute_dtype]
 
     def bands(self) -> Band:
         """Return the bands in force."""

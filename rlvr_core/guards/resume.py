@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import NoConfig
+from rlvr_core.api.guards import BaseGuard
 from rlvr_core.engines.sync import weight_checksums
-from rlvr_core.guards.base import BaseGuard
 from rlvr_core.guards.tensors import is_sharded
 from rlvr_core.parallel.model_adapter import adapter_of
 
@@ -58,7 +58,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
 class Resume(BaseGuard):
     """A resumed run has what it had."""
 
-    name = "resume"
+    name = "core/resume"
 
     def __init__(self, config: NoConfig) -> None:
         super().__init__(config)

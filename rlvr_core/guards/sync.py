@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from rlvr_core.api import EngineTraits, FingerprintsWeights, Metric, NoConfig, traits_of
+from rlvr_core.api.guards import BaseGuard
 from rlvr_core.engines.sync import weight_checksums
-from rlvr_core.guards.base import BaseGuard, compute_dtype
 from rlvr_core.guards.tensors import is_sharded
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ FUSED = {
 class Sync(BaseGuard):
     """Weights are where they were sent."""
 
-    name = "sync"
+    name = "core/sync"
     reports = (
         Metric(
             "sync/read_back",
@@ -109,7 +109,7 @@ class Sync(BaseGuard):
             return None
         if not held:
             return None
-        dtype = compute_dtype(self.context) if self._own else None
+        dtype = self.compute_dtype if self._own else None
         sent = expected(model, self._form, dtype, self._lora)
         if not any(".lora_" in name for name in held):
             # one that takes the adapter and merges it by arithmetic of its own

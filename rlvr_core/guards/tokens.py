@@ -14,8 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Metric, NoConfig
-from rlvr_core.api.guards import RowKey, row_key
-from rlvr_core.guards.base import BaseGuard
+from rlvr_core.api.guards import BaseGuard, RowKey, row_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +28,7 @@ Row = tuple[RowKey, tuple[bool, ...]]
 class Tokens(BaseGuard):
     """Loss tokens are the sampled tokens of the rows that are trained on."""
 
-    name = "tokens"
+    name = "core/tokens"
     reports = (
         Metric(
             "tokens/missing", "Sampled tokens of the step that no update was made of.", "tokens"

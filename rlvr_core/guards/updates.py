@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rlvr_core.api import Metric, NoConfig
-from rlvr_core.guards.base import BaseGuard
+from rlvr_core.api.guards import BaseGuard
 from rlvr_core.guards.tensors import local
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ TOLERANCE = 1e-5
 class Updates(BaseGuard):
     """Trained tensors move."""
 
-    name = "updates"
+    name = "core/updates"
     reports = (
         Metric(
             "updates/at_rest",

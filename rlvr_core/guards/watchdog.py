@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, RunError
-from rlvr_core.guards.base import BaseGuard, how_to_switch_off
+from rlvr_core.api.guards import BaseGuard, how_to_switch_off
 
 if TYPE_CHECKING:
     from rlvr_core.api import GuardContext, RunFinished, RunStarted
@@ -78,7 +78,7 @@ class Watchdog(BaseGuard):
         end_process: Ends this process with an exit code, where the run cannot.
     """
 
-    name = "watchdog"
+    name = "core/watchdog"
 
     class Config(ComponentConfig):
         """Options of ``core/watchdog``."""
@@ -182,7 +182,7 @@ class Watchdog(BaseGuard):
                 "not come back",
                 f"{resumed} on with rlvr run --resume; the checkpoints are intact",
                 "its option max_wait sets the seconds",
-                how_to_switch_off("watchdog"),
+                how_to_switch_off("core/watchdog"),
             ),
         )
         self._report(f"{what}, since {since}\n", path)

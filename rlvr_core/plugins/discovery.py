@@ -120,7 +120,7 @@ CORE_PLUGIN = Found(CORE, "rlvr_core.components", "rlvr-core", __version__, NOWH
 class _Recorder(dict[str, tuple[str, str]]):
     """Stands in for a ``Registrar``: the names of commands are known before a host is loaded."""
 
-    def add(self, name: str, target: str, *, summary: str) -> None:
+    def add(self, name: str, target: str, *, summary: str, rank: int | None = None) -> None:
         self[name] = (target, summary)
 
 

@@ -5,7 +5,8 @@ it. No other name is ever guessed.
 """
 
 _PLUGINS = (
-    "algos bs4 checks cluster code devkit doctor env gym ifeval lab math sagemaker servers view"
+    "algos bs4 checks cluster code devkit doctor env guards gym ifeval lab math sagemaker servers"
+    " view"
 )
 FIRST_PARTY = {name: f"rlvr-{name}" for name in _PLUGINS.split()}
 """Distribution of each plugin."""
@@ -39,7 +40,13 @@ COMPONENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "lab": ("lm_eval",),
     },
     "forward_path": {"cluster": ("context-parallel",)},
-    "guard": {"view": ("gaps",)},
+    "guard": {
+        "guards": (
+            *("preflight", "completions", "advantages", "kl", "loss", "optimizer", "seeds"),
+            *("canaries", "collapse", "gpu", "shadow"),
+        ),
+        "view": ("gaps",),
+    },
     "launcher": {"cluster": ("slurm", "ray")},
     "loss": {"algos": ("gmpo", "vespo", "cispo", "sapo", "luspo", "reinforce", "gkd", "opsd")},
     "optimizer": {"algos": ("adamw-8bit", "muon")},

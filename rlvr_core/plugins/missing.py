@@ -51,9 +51,10 @@ class Missing:
                 remedy=[line for record in owners for line in unavailable(record)],
             )
         list_them = f"list them: rlvr list {plural(kind)}"
-        plugin = "" if slash else _plugin_of(kind, name)
+        leaf = name.removeprefix("core/")  # it may have moved out of the core
+        plugin = "" if "/" in leaf else _plugin_of(kind, leaf)
         if plugin and (error := self.plugin(plugin)) is not None:
-            remedy = [f"it is {plugin}/{name}", *error.complaints[0].remedy]
+            remedy = [f"it is {plugin}/{leaf}", *error.complaints[0].remedy]
             return PluginError(f"unknown {kind_words(kind)} '{name}'", where=where, remedy=remedy)
         near = _near(registry, kind, name)
         hints = [*_other_kinds(registry, kind, name), *_did_you_mean(near), list_them]
@@ -199,7 +200,8 @@ def _near(registry: Registry, kind: str, name: str) -> list[str]:
     for entry in registry.of(kind):
         leaves.setdefault(entry.leaf, []).append(entry.name)
     word = name.lower()
-    close = difflib.get_close_matches(word, full, n=3, cutoff=0.6)
-    for leaf in difflib.get_close_matches(word.rpartition("/")[2], leaves, n=3, cutoff=0.6):
+    short = word.rpartition("/")[2]
+    close = [*leaves.get(short, ()), *difflib.get_close_matches(word, full, n=3, cutoff=0.6)]
+    for leaf in difflib.get_close_matches(short, leaves, n=3, cutoff=0.6):
         close += leaves[leaf]
     return list(dict.fromkeys(close))[:3]

@@ -61,6 +61,7 @@ class Entry:
             named it by its file or module.
         registered: File and line of its registration.
         models: For a forward path: the model classes it may serve; empty for any.
+        rank: For a guard: its place among those that are on by default; None if it is not.
     """
 
     kind: Kind | str
@@ -70,6 +71,7 @@ class Entry:
     plugin: str
     registered: Place = discovery.NOWHERE
     models: tuple[str, ...] = ()
+    rank: int | None = None
 
     @property
     def leaf(self) -> str:
@@ -203,7 +205,15 @@ class PluginRegistrar:
     kind: str
     plugin: str
 
-    def add(self, name: str, target: str, *, summary: str, models: Sequence[str] = ()) -> None:
+    def add(
+        self,
+        name: str,
+        target: str,
+        *,
+        summary: str,
+        models: Sequence[str] = (),
+        rank: int | None = None,
+    ) -> None:
         """Register a component; see ``Registrar``."""
         if not NAME.match(name):
             raise PluginError(
@@ -221,9 +231,14 @@ class PluginRegistrar:
                 f"{self.plugin}: bad summary {summary!r} of {self.kind} {name!r}",
                 remedy="write one sentence on one line",
             )
+        if rank is not None and self.kind != "guard":
+            raise PluginError(
+                f"{self.plugin}: {self.kind} {name!r} has a rank, and only guards have one",
+                remedy="leave it out",
+            )
         caller = sys._getframe(1)
         place = Place(caller.f_code.co_filename, caller.f_lineno)
         full = f"{self.plugin}/{name}"
         self.registry.add(
-            Entry(self.kind, full, target, summary, self.plugin, place, tuple(models))
+            Entry(self.kind, full, target, summary, self.plugin, place, tuple(models), rank)
         )

@@ -13,9 +13,9 @@ from rlvr_core.api import (
     Json,
     StepObserver,
 )
-from rlvr_core.api.components import RunObserver, Stateful
+from rlvr_core.api.components import RunObserver, RunWatcher, Stateful
 from rlvr_core.api.guards import BindsToRun, LooksBeforeRun, StepView
-from rlvr_core.config.guards import in_order
+from rlvr_core.config.guards import default_guards, in_order
 from rlvr_core.config.tree import numbered
 from rlvr_core.guards.observer import StepObservers
 
@@ -50,7 +50,7 @@ class RunEvents(RunObserver):
     in every process.
     """
 
-    def __init__(self, *observers: RunObserver) -> None:
+    def __init__(self, *observers: RunWatcher) -> None:
         self._observers = list(observers)
 
     def subscribe(self, observer: RunObserver) -> None:
@@ -88,7 +88,7 @@ class Guards(RunEvents):
     """
 
     def __init__(self, guards: Mapping[str, Guard]) -> None:
-        super().__init__(*(guard for guard in guards.values() if isinstance(guard, RunObserver)))
+        super().__init__(*(guard for guard in guards.values() if isinstance(guard, RunWatcher)))
         self.guards = dict(guards)
 
     def enter(self, stack: ExitStack) -> None:
@@ -140,7 +140,7 @@ class Guards(RunEvents):
 def build_guards(resolved: Resolved) -> Guards:
     """Build the guards that a configuration has on."""
     entries = resolved.config.guards
-    places = in_order(entries)
+    places = in_order(entries, default_guards(resolved.host.registry))
     names = numbered(entries[place].use for place in places)
     guards = (resolved.make(("guards", place)) for place in places)
     return Guards(dict(zip(names, guards, strict=True)))

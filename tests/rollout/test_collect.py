@@ -207,7 +207,7 @@ def test_groups_without_variance_are_counted_where_they_are_kept():
     options = {"prompts_per_step": 3, "refill": 0, "drop_zero_variance": False}
     line = rollout_metrics(step(["PF", "PP", "FF"], n=2, **options)[0])
     assert (line["groups/kept"], line["groups/zero_variance"]) == (3, 2)
-    # what the guard core/collapse goes by; groups/all_failed counts only what was dropped
+    # what the guard guards/collapse goes by; groups/all_failed counts only what was dropped
     assert (line["groups/none_passed"], line["groups/all_failed"]) == (1, 0)
 
 

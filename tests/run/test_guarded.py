@@ -35,25 +35,6 @@ def test_a_run_that_cannot_learn_ends_with_its_own_exit_code(lab):
     assert [line["idle/steps"] for line in lines(run / "metrics.jsonl")] == [0, 1, 2]
 
 
-def test_t18_an_engine_that_ignores_seeds_is_stopped(lab):
-    engine = """
-from rlvr_core.engines.transformers import TransformersEngine
-from rlvr_core.api import GenerationRequest
-from dataclasses import replace
-
-
-class Deaf(TransformersEngine):
-    def submit(self, request):
-        seeds = [request.seeds[i // 2] for i in range(len(request.seeds))]
-        return super().submit(replace(request, seeds=tuple(seeds)))
-"""
-    (lab.folder / "deaf.py").write_text(engine)
-    lab.write(engine="./deaf.py:Deaf")
-    done = lab.rlvr("run", "config.yaml", check=1)
-    assert "guard seeds" in done.stderr
-    assert "repeat an earlier one of their prompt" in done.stderr
-
-
 def test_a_run_goes_on_neither_with_other_options_nor_to_fewer_steps_nor_over_other_data(lab):
     run = lab.run()
     lab.write(sampling={"n": 2, "max_tokens": 12})
@@ -103,14 +84,3 @@ def test_short_runs_get_a_short_warm_up():
     assert TrainSection(steps=1000).warmup_steps == 30
     with pytest.raises(ValueError, match="warmup_steps"):
         TrainSection(steps=30, warmup_steps=30)
-
-
-def test_t5_what_collapse_has_seen_is_in_the_checkpoints(lab):
-    """The toy's verifier passes nothing and the random model never ends: cut off from step 1."""
-    run = lab.run(sampling={"n": 4, "max_tokens": 1}, checkpoint={"every": 1})
-    metrics = lines(run / "metrics.jsonl")
-    assert all(line["truncated_rate"] > 0.75 for line in metrics)
-    saved = json.loads(max(run.glob("checkpoints/step*/trainer/state.json")).read_text())
-    remembered = saved["guards"]["core/collapse"]
-    assert remembered["ordered"] is False  # the laboratory shuffles
-    assert remembered["start"]["truncated"]["test"][0][-1] > -1e8

@@ -37,7 +37,7 @@ def rlvr(tmp_path):
         "engine": "transformers",
         "advantage": {"use": "maxrl/marginal", "with": {"scale": 2.0}},
         "train": {"steps": 2, "prompts_per_step": 2, "lr": 1e-3, "warmup_steps": 0},
-        "guards": [{"use": "core/preflight", "off": True}],
+        "guards": [{"use": "guards/preflight", "off": True}],
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     path = os.pathsep.join([str(PACKAGE), str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])

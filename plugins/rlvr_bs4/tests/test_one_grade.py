@@ -157,7 +157,7 @@ def test_b10_p24_one_conversation_has_one_verdict_in_training_and_evaluation(
                 "loss": "core/grpo",
                 "train": {"steps": 1, "prompts_per_step": LIMIT, "lr": 1e-6},
                 "guards": [
-                    {"use": "core/preflight", "off": True},
+                    {"use": "guards/preflight", "off": True},
                     {"use": "core/parity", "off": True},
                 ],
             }

@@ -70,7 +70,7 @@ def project(tmp_path, monkeypatch):
         "loss": {"use": "dapo"},
         "train": {"steps": 40, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 10, "keep": 2},
-        "guards": [{"use": "core/preflight", "off": True}],
+        "guards": [{"use": "guards/preflight", "off": True}],
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.chdir(folder)

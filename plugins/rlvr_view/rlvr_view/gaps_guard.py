@@ -15,20 +15,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlvr_core.api import NoConfig
-from rlvr_core.guards.base import BaseGuard
+from rlvr_core.api import BaseGuard, NoConfig
 from rlvr_core.record.jsonl import Stream
 from rlvr_view.viewer.gaps import key_of
 
 if TYPE_CHECKING:
-    from rlvr_core.api import RunStarted
-    from rlvr_core.api.guards import SeenMicroBatch
+    from rlvr_core.api import RunFinished, RunStarted, SeenMicroBatch
 
 
 class Gaps(BaseGuard):
     """Writes the log-prob differences that guard ``core/parity`` checks, token by token."""
 
-    name = "gaps"
+    name = "view/gaps"
 
     def __init__(self, config: NoConfig) -> None:
         super().__init__(config)
@@ -56,7 +54,7 @@ class Gaps(BaseGuard):
         self._values = {}
         return {}
 
-    def close(self) -> None:
+    def run_finished(self, event: RunFinished) -> None:
         """Close the file."""
         if self._stream is not None:
             self._stream.close()

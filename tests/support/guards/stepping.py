@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from rlvr_core.api import (
@@ -12,6 +13,7 @@ from rlvr_core.api import (
     GuardContext,
     Judged,
     Problem,
+    RunError,
     RunStarted,
     StepFinished,
     StepObserver,
@@ -161,3 +163,34 @@ class Watched:
                 numbers[-1] |= guard.report()
             self.step += 1
         return numbers
+
+
+def made(kind):
+    """A guard with its default options."""
+    return kind(kind.Config())
+
+
+def fault(run, *words, n=4):
+    """The error of a run that a guard must stop within n steps; it has these words."""
+    with pytest.raises(RunError) as caught:
+        run.start().steps(n)
+    text = str(caught.value)
+    leaf = run.guard.name.rpartition("/")[2]
+    assert f"guard {leaf}:" in text
+    assert f"rlvr docs guards#{leaf}" in text
+    assert f"guards: [{{use: {run.guard.name}, off: true}}]" in text
+    for word in words:
+        assert word in text
+    return text
+
+
+def put_back(trainer, parameters):
+    """Undo each update of these parameters."""
+    before = [parameter.detach().clone() for parameter in parameters]
+
+    def restore(*_):
+        with torch.no_grad():
+            for parameter, old in zip(parameters, before, strict=True):
+                parameter.copy_(old)
+
+    trainer.optimizer.inner.register_step_post_hook(restore)

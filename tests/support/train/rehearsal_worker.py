@@ -10,8 +10,6 @@ import torch
 
 from rlvr_core.api import LossTraits, MachineError, RlvrError
 from rlvr_core.config.model import SamplingSection
-from rlvr_core.guards import gpu as guard
-from rlvr_core.guards import rehearsal
 from rlvr_core.losses import GRPO
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.parallel.sharded import whole
@@ -46,6 +44,8 @@ def made(folder, ranks, strategy, **more):
 
 def steps(folder, ranks, strategy, *, rehearsed):
     """Two steps, a rehearsal before each or none."""
+    from rlvr_guards import rehearsal
+
     _, trainer, config = made(folder, ranks, strategy)
     outcomes, metrics = [], []
     for step in range(2):
@@ -63,6 +63,8 @@ def steps(folder, ranks, strategy, *, rehearsed):
 
 def short(folder, ranks, strategy, shorts, told):
     """Try it before the first rollout, with too little memory in these processes."""
+    from rlvr_guards import gpu as guard
+
     loss, trainer, config = made(folder, ranks, strategy)
     loss.on = ranks.index in shorts
     torch.cuda.mem_get_info = lambda *_: (GIB, 2 * GIB)

@@ -49,7 +49,7 @@ train:
   prompts_per_step: 2
   lr: 1.0e-3
   warmup_steps: 1
-guards: [{use: preflight, off: true}]
+guards: [{use: defaults, off: true}]
 checkpoint: {every: 2}
 """
 ROW = '{{"id": "p{0}", "question": "Say {0}.", "answer": "x"}}\n'

@@ -54,7 +54,7 @@ class Case:
 BACKENDS: Mapping[str, Mapping[str, Any]] = {
     "in process": {},
     # the preflight asks a launcher for the other machines, and there is none
-    "two processes": {"guards": [{"use": "core/preflight", "off": True}]},
+    "two processes": {"guards": [{"use": "guards/preflight", "off": True}]},
     "child": {"train": {"max_staleness": 1}},
 }
 

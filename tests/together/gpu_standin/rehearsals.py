@@ -25,8 +25,8 @@ import torch
 
 from rlvr_core.api import MachineError
 from rlvr_core.config.model import SamplingSection, TrainSection
-from rlvr_core.guards import gpu as guard
-from rlvr_core.guards import rehearsal
+from rlvr_guards import gpu as guard
+from rlvr_guards import rehearsal
 from tests.together.gpu_standin import device as standin
 from tests.together.gpu_standin.run import put
 from tests.together.gpu_standin.steps import CASE, groups, models, trainer_of

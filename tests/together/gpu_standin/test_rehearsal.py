@@ -10,13 +10,13 @@ import torch
 
 from rlvr_algos.muon import Muon
 from rlvr_core.config.model import SamplingSection, TrainSection
-from rlvr_core.guards import gpu as guard
-from rlvr_core.guards import rehearsal
-from rlvr_core.guards.rehearsal import bytes_per_weight, worst_groups
 from rlvr_core.losses import GRPO
 from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.optim import AdamW
 from rlvr_core.terminal.facts import step_facts
+from rlvr_guards import gpu as guard
+from rlvr_guards import rehearsal
+from rlvr_guards.rehearsal import bytes_per_weight, worst_groups
 from tests.support.train.small import small_model, small_trainer
 from tests.together.gpu_standin.apart import apart
 

@@ -229,7 +229,7 @@ def rows(run):
 def test_a_run_with_one_actor_is_the_run_without_ray_up_to_rounding(lab, nodes):
     """Every token, verdict and fate is the same; log-probs and weights differ by rounding."""
     train = {"steps": 2, "lr": 1e-3, "warmup_steps": 1}
-    guards = ["core/seeds", "core/sync"]
+    guards = ["guards/seeds", "core/sync"]
     records, logprobs, weights = [], [], []
     for engine in ("transformers", with_actors(nodes, 1)):
         run = lab.run(engine=engine, train=train, guards=guards)

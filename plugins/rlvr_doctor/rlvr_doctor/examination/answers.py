@@ -6,11 +6,11 @@ import time
 from collections import Counter
 
 from rlvr_core.api import Finding, Problem, RunError
-from rlvr_core.guards.gold import gold_lines
-from rlvr_core.guards.wrong_answers import wrong_responses
 from rlvr_core.toolkit import outcome
 from rlvr_doctor.examination.report import Check, refused, share
 from rlvr_doctor.examination.subject import Reference, Subject
+from rlvr_guards.gold import gold_lines
+from rlvr_guards.wrong_answers import wrong_responses
 
 MOST = 0.5
 """Maximum share of problems that pass a kind of wrong response: some do by chance."""

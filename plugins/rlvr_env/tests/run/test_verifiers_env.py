@@ -28,7 +28,7 @@ def test_a_run_takes_rows_turns_and_rewards_from_the_environment(lab, monkeypatc
         train={"steps": 2, "prompts_per_step": 2},
         sampler={"use": "shuffle", "with": {"drop_zero_variance": False}},
         verify={"max_error_rate": 1.0},
-        guards=[{"use": "core/preflight", "off": True}, {"use": "core/idle", "off": True}],
+        guards=[{"use": "guards/preflight", "off": True}, {"use": "core/idle", "off": True}],
     )
     rows = list(read_jsonl(run / "traces" / "rollouts.jsonl"))
     name, part = ("env/verifiers", "exact") if kind == "single" else ("env/environment", "few")

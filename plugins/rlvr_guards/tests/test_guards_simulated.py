@@ -1,4 +1,4 @@
-"""False alarms and delays of the tests behind ``core/collapse``, by simulation of their counts.
+"""False alarms and delays of the tests behind ``guards/collapse``, by simulation of their counts.
 
 Many runs are simulated beside each other. A problem's own pass rate is drawn for each group from a
 beta distribution, so completions of a group depend on each other as they do in training.
@@ -9,8 +9,8 @@ import math
 import numpy as np
 import pytest
 
-from rlvr_core.guards.betting import FallTest
-from rlvr_core.guards.collapse import ODDS, Collapse
+from rlvr_guards.betting import FallTest
+from rlvr_guards.collapse import ODDS, Collapse
 
 GROUPS, N = 16, 8
 SPREAD = 2.0

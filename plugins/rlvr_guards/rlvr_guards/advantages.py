@@ -1,4 +1,4 @@
-"""Guard ``core/advantages``: advantages follow from the rewards of their group.
+"""Guard ``guards/advantages``: advantages follow from the rewards of their group.
 
 Those of the core's estimators are computed again by plain formulas, one completion at a time. And
 at the first update, where every ratio is 1, the gradient raises tokens of positive advantage.
@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rlvr_core.api import Metric, NoConfig
-from rlvr_core.api.guards import RowKey, row_key
-from rlvr_core.guards.base import BaseGuard
+from rlvr_core.api import BaseGuard, Metric, NoConfig, RowKey, row_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rlvr_core.api import Group
-    from rlvr_core.api.guards import StepView
+    from rlvr_core.api import Group, StepView
 
     Vector = NDArray[np.float64]
 
@@ -37,7 +34,7 @@ Place = tuple[int, int]
 class Advantages(BaseGuard):
     """Advantages are those of the rewards."""
 
-    name = "advantages"
+    name = "guards/advantages"
     reports = (
         Metric("advantages/error", "Largest error of an advantage of the step.", ""),
         Metric(

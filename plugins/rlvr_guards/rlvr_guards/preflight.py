@@ -1,4 +1,4 @@
-"""Guard ``core/preflight``: what can be known before the model is loaded.
+"""Guard ``guards/preflight``: what can be known before the model is loaded.
 
 Gold answers pass, and wrong ones do not (``gold``); the longest prompt and answer fit the model's
 context; judges that have to be measured before a run trains on them are.
@@ -10,16 +10,15 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr_core.api import ConfigError, DataReport, NeedsCalibration
-from rlvr_core.guards.base import BaseGuard
-from rlvr_core.guards.gold import gold_lines
+from rlvr_core.api import BaseGuard, ConfigError, DataReport, NeedsCalibration
 from rlvr_core.step.model import stated_positions
+from rlvr_guards.gold import gold_lines
 
 
 class Preflight(BaseGuard):
     """Looks at data, verifiers and the model's config before the run."""
 
-    name = "preflight"
+    name = "guards/preflight"
 
     def preflight(self, prepared: Any) -> Sequence[str]:
         """Return lines for the overview; only the first process looks.

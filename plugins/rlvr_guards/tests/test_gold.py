@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.api import Problem, RunError, Verdict
-from rlvr_core.guards import gold
+from rlvr_core.api import PluginError, Problem, RunError, Verdict
+from rlvr_guards import gold
 
 PROBLEMS = [Problem(f"p{n}", "?", "v", {"answer": str(n % 4)}, "sums") for n in range(40)]
 
@@ -88,3 +88,13 @@ def test_empty_answers_that_now_and_then_have_no_score_are_no_rule():
         return right(problem, text) if text or problem.id in ("p0", "p1") else None
 
     assert check(now_and_then, PROBLEMS[:4]).silent == {}
+
+
+def test_a_gold_answer_is_text():
+    class Numbers:
+        def gold(self, one):
+            return 42
+
+    with pytest.raises(PluginError, match="gold answer is a int, not text") as caught:
+        gold.check(PROBLEMS[:1], lambda _: "n", {"n": Numbers()}, None, seed=0, timeout=1.0)
+    assert __file__ in str(caught.value)

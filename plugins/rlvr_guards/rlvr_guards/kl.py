@@ -1,8 +1,8 @@
-"""Guard ``core/kl``: the reference is what the run began with.
+"""Guard ``guards/kl``: the reference is what the run began with.
 
 At version 0 policy and reference are the same weights, so their KL is rounding. The reference
 shares no weights with the policy, and its weights stay what they were unless the configuration
-moves them. The KL term itself is part of the formula that ``core/loss`` computes.
+moves them. The KL term itself is part of the formula that ``guards/loss`` computes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlvr_core.api import Metric, NoConfig
-from rlvr_core.guards.base import BaseGuard, compute_dtype
+from rlvr_core.api import BaseGuard, Metric, NoConfig
 from rlvr_core.guards.tensors import local, sampled
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ prompts unlike all that a model has learned, .002 was seen in bfloat16."""
 class Kl(BaseGuard):
     """Looks at the reference; after a resumption ``core/resume`` has compared it before."""
 
-    name = "kl"
+    name = "guards/kl"
     reports = (Metric("kl/k3", "Mean k3 of policy and reference over fresh loss tokens.", "nats"),)
 
     def __init__(self, config: NoConfig) -> None:
@@ -89,7 +88,7 @@ class Kl(BaseGuard):
         mean = self.numbers["kl/k3"] = k3 / tokens
         # what rounds is the logits, and they are divided by the temperature: k3 is a square of it
         sharp = min(1.0, self.context.trainer.temperature)
-        band = AT_START[compute_dtype(self.context)] / sharp**2
+        band = AT_START[self.compute_dtype] / sharp**2
         if view.version == 0 and view.update == 0 and not mean <= band:
             raise self.fault(
                 view.step,

@@ -17,12 +17,12 @@ from rlvr_core.api import (
     StepFinished,
 )
 from rlvr_core.config.model import RunConfig
-from rlvr_core.guards.canaries import Canaries
-from rlvr_core.guards.wrong_answers import allowed, differ, plain, wrong_answers, wrong_responses
 from rlvr_core.verify.judge import ErrorRate, Judge
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import RewardPlan, Term
 from rlvr_core.verify.verdicts import VerifierSpec
+from rlvr_guards.canaries import Canaries
+from rlvr_guards.wrong_answers import allowed, differ, plain, wrong_answers, wrong_responses
 from tests.support.guards import judged_verifiers
 
 ANSWERS = [str(n) for n in range(41, 49)]

@@ -18,9 +18,8 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import EngineTraits, Metric, NoConfig, traits_of
-from rlvr_core.guards.base import BaseGuard
-from rlvr_core.guards.betting import RepeatTest
+from rlvr_core.api import BaseGuard, EngineTraits, Metric, NoConfig, traits_of
+from rlvr_guards.betting import RepeatTest
 
 if TYPE_CHECKING:
     from rlvr_core.api import Completion, Group, GroupsScored, GuardContext, Json
@@ -47,7 +46,7 @@ FLOOR = 1e-6
 class Seeds(BaseGuard):
     """Stops a run whose completions repeat, or go together by index, more than chance allows."""
 
-    name = "seeds"
+    name = "guards/seeds"
     reports = (
         Metric("seeds/repeats", "Completions equal to an earlier one of their prompt.", ""),
         Metric("seeds/expected", "Such repeats to be expected by the log-probs.", ""),

@@ -1,4 +1,4 @@
-"""Guard ``core/optimizer``: an update does to the weights what its formula says.
+"""Guard ``guards/optimizer``: an update does to the weights what its formula says.
 
 A few tensors in turn, a few elements of each: the gradient is the sum of what the micro-batches'
 backward passes brought, AdamW's moments follow from it and from those before, and the weights from
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Metric, NoConfig
-from rlvr_core.guards.base import BaseGuard
+from rlvr_core.api import BaseGuard, Metric, NoConfig
 from rlvr_core.guards.tensors import is_sharded, sampled
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Watched:
 class OptimizerUpdates(BaseGuard):
     """Updates are those of the optimizer's formula."""
 
-    name = "optimizer"
+    name = "guards/optimizer"
     reports = (
         Metric(
             "optimizer/error",

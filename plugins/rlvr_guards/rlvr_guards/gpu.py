@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import ComponentConfig, Metric, RlvrError
-from rlvr_core.guards.base import BaseGuard
+from rlvr_core.api import BaseGuard, ComponentConfig, Metric, RlvrError
 from rlvr_core.step.timing import elapsed, moment
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GuardContext, RunStarted
-    from rlvr_core.api.learning import LossComputed
+    from rlvr_core.api import Group, GuardContext, LossComputed, RunStarted
 
 _GPU = torch.device("cuda")
 
@@ -24,7 +22,7 @@ _GPU = torch.device("cuda")
 class GpuGuard(BaseGuard):
     """Measures the steps of one process on a GPU; elsewhere it does nothing."""
 
-    name = "gpu"
+    name = "guards/gpu"
     reports = (
         Metric("gpu/train_seconds", "Seconds of the GPU in the training step of process 0.", "s"),
         Metric("gpu/train_tokens_per_second", "Tokens that it trained on, by these.", "tokens/s"),
@@ -33,7 +31,7 @@ class GpuGuard(BaseGuard):
     )
 
     class Config(ComponentConfig):
-        """Options of ``core/gpu``."""
+        """Options of ``guards/gpu``."""
 
         memory: bool = True
         """Try the largest micro-batch that the run may have before the first rollout."""
@@ -72,7 +70,7 @@ class GpuGuard(BaseGuard):
         """
         if not (self._on_gpu and self._memory):
             return
-        from rlvr_core.guards.rehearsal import check
+        from rlvr_guards.rehearsal import check
 
         context, trainer = self.context, self.context.trainer
         config = context.config
@@ -102,7 +100,7 @@ class GpuGuard(BaseGuard):
     def loss_computed(self, event: LossComputed) -> None:
         """See ``StepObserver``."""
         if self._on_gpu:
-            from rlvr_core.guards.rehearsal import tokens_of
+            from rlvr_guards.rehearsal import tokens_of
 
             self._tokens += tokens_of(event.micro_batch)
 
@@ -110,7 +108,7 @@ class GpuGuard(BaseGuard):
         """Return the numbers of the step; what has no meaning is left out."""
         if not self._on_gpu:
             return {}
-        from rlvr_core.guards.rehearsal import GIB
+        from rlvr_guards.rehearsal import GIB
 
         seconds = elapsed(self._begun, moment(_GPU))
         numbers = {

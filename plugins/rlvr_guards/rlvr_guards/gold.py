@@ -25,9 +25,8 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.api.progress import counting
-from rlvr_core.guards.base import how_to_switch_off
-from rlvr_core.guards.wrong_answers import wrong_responses
 from rlvr_core.verify.reward import outcome
+from rlvr_guards.wrong_answers import wrong_responses
 
 if TYPE_CHECKING:
     from rlvr_core.api import Json
@@ -249,6 +248,7 @@ def _report(faults: Sequence[str]) -> RlvrError:
             *faults[:5],
             more,
             "fix the verifier or the data",
-            how_to_switch_off("preflight"),
+            "see rlvr docs guards#preflight",
+            "guards: [{use: guards/preflight, off: true}] turns it off",
         ),
     )

@@ -1,4 +1,4 @@
-"""Guard ``core/shadow``: verifiers that pay nothing are compared with the one that pays."""
+"""Guard ``guards/shadow``: verifiers that pay nothing are compared with the one that pays."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from rlvr_core.api import (
     Verdict,
     VerifierTraits,
 )
-from rlvr_core.guards.shadow import Shadow
+from rlvr_guards.shadow import Shadow
 
 VERIFIERS = {
     name: SimpleNamespace(traits=VerifierTraits(decides=decides))

@@ -1,4 +1,4 @@
-"""Guard ``core/shadow``: how often verifiers that pay nothing disagree with the one that pays.
+"""Guard ``guards/shadow``: how often verifiers that pay nothing disagree with the one that pays.
 
 A second verifier with weight 0 in ``rewards`` judges every completion and changes no reward. Where
 the policy learns to please the first verifier alone, the two drift apart: a reward that is hacked
@@ -12,13 +12,13 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import (
+    BaseGuard,
     ComponentConfig,
     Metric,
     RunError,
     VerifierTraits,
     traits_of,
 )
-from rlvr_core.guards.base import BaseGuard
 from rlvr_core.verify.reward import outcome
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 class Shadow(BaseGuard):
     """Compares the outcome of each completion with that of further verifiers; stops nothing."""
 
-    name = "shadow"
+    name = "guards/shadow"
 
     class Config(ComponentConfig):
-        """Options of ``core/shadow``."""
+        """Options of ``guards/shadow``."""
 
         verifiers: tuple[str, ...] = ()
         """Entries of ``rewards`` to compare with the first one, by their names in it; all others
@@ -92,7 +92,7 @@ class Shadow(BaseGuard):
         names = [name for name in self._names or others if name in self._deciding]
         if not names or len(names) < len(self._names) or not set(names) <= set(others):
             raise RunError(
-                f"guard core/shadow: rewards has no entry '{', '.join(self._names)}' beside the "
+                f"guard guards/shadow: rewards has no entry '{', '.join(self._names)}' beside the "
                 "first that says what is right",
                 where="guards",
                 remedy=f"it has: {', '.join(others) or 'none'}; add one with weight: 0",

@@ -8,7 +8,7 @@ from rlvr_core.record.jsonl import read_jsonl
 def test_a_shadow_verifier_is_compared_and_pays_nothing(lab):
     shadow = {"use": "core/exact", "weight": 0.0}
     watching = {"use": "checks/degenerate", "weight": 0.0}
-    guards = ["core/shadow"]
+    guards = ["guards/shadow"]
     run = lab.run(rewards=["auto", shadow, watching], guards=guards, train={"steps": 2, "lr": 1e-3})
     lines = list(read_jsonl(run / "metrics.jsonl"))
     groups = list(read_jsonl(run / "traces" / "rollouts.jsonl"))

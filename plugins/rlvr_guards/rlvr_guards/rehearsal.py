@@ -26,12 +26,12 @@ from rlvr_core.api import (
     Group,
     Judged,
     JudgedStep,
+    LossComputed,
     MachineError,
     Problem,
     StepObserver,
     TrainedParameter,
 )
-from rlvr_core.api.learning import LossComputed
 from rlvr_core.guards.tensors import local
 from rlvr_core.step.model import enable_checkpointing
 from rlvr_core.step.optim import Update, trained_parameters
@@ -177,7 +177,7 @@ def check(trainer: Any, config: RunConfig, prompt: int) -> str:
         remedy=(
             *remedies(trainer, config, prompt),
             "rlvr plan CONFIG --gpu NAME computes what else would fit",
-            "guards: [{use: core/gpu, with: {memory: false}}] goes on without trying; then it "
+            "guards: [{use: guards/gpu, with: {memory: false}}] goes on without trying; then it "
             "fails when completions are long",
         ),
     )

@@ -1,4 +1,4 @@
-"""Guard ``core/canaries``: asks again for verdicts that were given before.
+"""Guard ``guards/canaries``: asks again for verdicts that were given before.
 
 A few completions are judged again, in another order, through the run's own pool.
 Verifiers are pure functions, so each verdict must be the one that the step's reward was computed
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
+    BaseGuard,
     Metric,
     NeedsCalibration,
     NoConfig,
@@ -21,7 +22,6 @@ from rlvr_core.api import (
     VerifierTraits,
     traits_of,
 )
-from rlvr_core.guards.base import BaseGuard
 
 if TYPE_CHECKING:
     from rlvr_core.api import (
@@ -61,7 +61,7 @@ class Probe:
 class Canaries(BaseGuard):
     """Judges completions of each step again through the run's pool."""
 
-    name = "canaries"
+    name = "guards/canaries"
     reports = (
         Metric(
             "canaries/wrong",

@@ -1,4 +1,4 @@
-"""What the guard ``core/collapse`` says: what was seen, what likely caused it, what to do."""
+"""What the guard ``guards/collapse`` says: what was seen, what likely caused it, what to do."""
 
 from __future__ import annotations
 

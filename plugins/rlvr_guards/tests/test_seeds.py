@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rlvr_core.api import Completion, Group, GroupsScored, Judged, NoConfig, Problem, RunError
-from rlvr_core.guards.betting import HORIZON, RepeatTest
-from rlvr_core.guards.seeds import Seeds, allowed, index_matches, repeats
 from rlvr_core.run.metrics import unique_rate
+from rlvr_guards.betting import HORIZON, RepeatTest
+from rlvr_guards.seeds import Seeds, allowed, index_matches, repeats
 
 
 def _group(*answers, logprob=-2.0, prompt=(1,), logprobs=None):

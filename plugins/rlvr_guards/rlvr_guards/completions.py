@@ -1,4 +1,4 @@
-"""Guard ``core/completions``: text, finish reason and version follow from a completion's tokens.
+"""Guard ``guards/completions``: text, finish reason and version follow from a completion's tokens.
 
 All completions of a step that are one turn are looked at by their token ids, and a few are decoded.
 Each token has a log-prob that can be one, and the version is that of weights the engine had.
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Metric
-from rlvr_core.guards.base import BaseGuard
+from rlvr_core.api import BaseGuard, Metric
 
 if TYPE_CHECKING:
     from rlvr_core.api import Completion, Group, GroupsScored, GuardContext, Problem
@@ -40,7 +39,7 @@ REMEDIES = {
 class Completions(BaseGuard):
     """What is judged and trained is what was sampled, as it was sampled."""
 
-    name = "completions"
+    name = "guards/completions"
     reports = (
         Metric("completions/end_token", "Share that ends with an end-of-sequence token.", "share"),
     )

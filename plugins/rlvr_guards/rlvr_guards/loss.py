@@ -1,4 +1,4 @@
-"""Guard ``core/loss``: a loss of the core and its gradient are those of its formula.
+"""Guard ``guards/loss``: a loss of the core and its gradient are those of its formula.
 
 From what a loss was given (log-probs, advantages, mask, denominators of the update) its value and
 the gradient that must arrive at the log-probs are computed once more in float64, of one micro-batch
@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Metric
-from rlvr_core.guards.base import BaseGuard
+from rlvr_core.api import BaseGuard, Metric
+from rlvr_core.losses import DAPO, GRPO, GSPO, DrGRPO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from rlvr_core.api import Group, LossBatch, Normalizer, RunStarted
-    from rlvr_core.api.guards import SeenMicroBatch
+    from rlvr_core.api import Group, LossBatch, Normalizer, RunStarted, SeenMicroBatch
 
-KNOWN = ("GRPO", "DAPO", "DrGRPO", "GSPO")
-"""Losses that have a formula here, by class."""
+KNOWN = (GRPO, DAPO, DrGRPO, GSPO)
+"""Losses that have a formula here; one that inherits from them computes something else."""
 
 WITHOUT_FORMULA = {"entropy_bonus": 0.0, "entropy_control": None, "off_policy_mask": None}
 """Options that have none unless they are at these values."""
@@ -45,7 +44,7 @@ EDGE = 1e-5
 class LossValues(BaseGuard):
     """Losses are what the config says."""
 
-    name = "loss"
+    name = "guards/loss"
     reports = (
         Metric(
             "loss/error",
@@ -145,7 +144,7 @@ class LossValues(BaseGuard):
 
 def known(loss: Any) -> bool:
     """Whether a loss is one of those written down here, with options that are."""
-    if type(loss).__name__ not in KNOWN or not type(loss).__module__.startswith("rlvr_core."):
+    if type(loss) not in KNOWN:
         return False
     options = loss.options.model_dump()
     return all(options.get(name, value) == value for name, value in WITHOUT_FORMULA.items())
@@ -178,7 +177,7 @@ class _Formula:
     """One of the known losses on a micro-batch: float64, and 0 where the loss does not count."""
 
     def __init__(self, loss: Any, batch: LossBatch, normalizer: Normalizer) -> None:
-        self._name, self._options = type(loss).__name__, loss.options
+        self._loss, self._options = type(loss), loss.options
         self._batch, self._of = batch, normalizer
         self._mask = batch.mask_BT
         self._logp = batch.logp_BT.detach().double().requires_grad_()
@@ -277,9 +276,9 @@ class _Formula:
         """What each token's loss is divided by, as its factor."""
         of = self._of
         rows, tokens = max(of.rows, 1), max(of.tokens, 1)
-        if self._name == "DAPO":
+        if self._loss is DAPO:
             divisor = torch.full_like(self._d, tokens)
-        elif self._name == "DrGRPO":
+        elif self._loss is DrGRPO:
             length = self._options.constant or of.max_completion_tokens
             divisor = torch.full_like(self._d, max(of.rows * length, 1))
         else:

@@ -1,4 +1,4 @@
-"""Guard ``core/collapse``: stops a run whose policy has collapsed (T5).
+"""Guard ``guards/collapse``: stops a run whose policy has collapsed (T5).
 
 What gets worse stops the run; what is bad from the first step on may be the task, and is said once.
 """
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, Metric
-from rlvr_core.guards.base import BaseGuard
-from rlvr_core.guards.betting import FallTest, MeanTest, RiseTest
-from rlvr_core.guards.causes import AT_FIRST, CAUSES, Trend, cause_of_fall, orders
+from rlvr_core.api import BaseGuard, ComponentConfig, Metric
+from rlvr_guards.betting import FallTest, MeanTest, RiseTest
+from rlvr_guards.causes import AT_FIRST, CAUSES, Trend, cause_of_fall, orders
 
 if TYPE_CHECKING:
     from rlvr_core.api import GroupsScored, Json, Judged, RunStarted, StepFinished
@@ -48,7 +47,7 @@ class Collapse(BaseGuard):
     on each other. Nothing is estimated from noisy means; see ``betting``.
     """
 
-    name = "collapse"
+    name = "guards/collapse"
     reports = (
         Metric("collapse/evidence", "Most evidence for a collapse; the run stops at 1.", "share"),
         Metric("collapse/level", "Highest pass rate that the run surely had.", "share"),

@@ -1,4 +1,4 @@
-"""Guard ``core/collapse``: counts that fall or rise, their causes, and runs that are healthy."""
+"""Guard ``guards/collapse``: counts that fall or rise, their causes, and runs that are healthy."""
 
 import json
 import math
@@ -19,9 +19,9 @@ from rlvr_core.api import (
     StepFinished,
     Verdict,
 )
-from rlvr_core.guards.betting import HORIZON, FallTest, MeanTest, RiseTest
-from rlvr_core.guards.causes import Trend, cause_of_fall, orders
-from rlvr_core.guards.collapse import ODDS, Collapse
+from rlvr_guards.betting import HORIZON, FallTest, MeanTest, RiseTest
+from rlvr_guards.causes import Trend, cause_of_fall, orders
+from rlvr_guards.collapse import ODDS, Collapse
 
 SHUFFLE = {"sampler": {"use": "core/shuffle"}, "data": {"sources": [{"use": "core/jsonl"}]}}
 CURRICULUM = SHUFFLE | {"sampler": {"use": "core/curriculum", "with": {"order": "easy.txt"}}}
