@@ -17,6 +17,12 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\n> ", " "])
+def test_a_private_key_is_found_however_its_lines_are_joined(between):
+    text = f"-----BEGIN RSA PRIVATE KEY-----{between}{MIXED}{between}{MIXED}"
+    assert Redactor({}).known(f"it says {text}, or so") == "it says <redacted>, or so"
+
+
 def test_what_surrounds_a_secret_is_kept():
     before = json.dumps({"url": "a/b", "headers": {"user": "me", "auth": f"Bearer {MIXED}"}})
     after = Redactor({}).known(before)

@@ -19,8 +19,8 @@ from rlvr_core.engines.vllm.engine import VllmEngine
 from rlvr_core.engines.vllm.process import VllmConfig, import_vllm, launch, untouched_process
 from rlvr_core.engines.vllm.readback import Shard
 from rlvr_core.engines.vllm.requests import Requests, room_for
-from rlvr_core.parallel.ranks import LostError
-from rlvr_servers.shared.group import Group, add_up_by_gloo, check_size, connection_lost
+from rlvr_core.parallel.ranks import LostError, connection_lost
+from rlvr_servers.shared.group import Group, add_up_by_gloo, check_size
 from rlvr_servers.shared.requests import SharedRequests
 
 
