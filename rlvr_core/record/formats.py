@@ -59,7 +59,7 @@ _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?:(?!-----BEGIN ).){0,20000}?-----END [A-Z0-9 ]*KEY(?: BLOCK)?-----"
     # the lines may be those of a diff, a quotation or a string of a program, or joined by spaces
-    r"|(?:(?:\\r)?(?:\r?\n|\\n)[\s>#*|-]*+[\w/+=]{16,}+| (?=[A-Za-z/+]*\d)[\w/+=]{24,}+)++)",
+    r"|(?:(?:\\r)?(?:\r?\n|\\n)[\s>#*|-]*+[\w/+=]{16,}+| (?=[A-Za-z/+]*\d)[\w/+=]{16,}+)++)",
     re.DOTALL,
 )
 
