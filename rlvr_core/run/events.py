@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -114,6 +114,12 @@ class Guards(RunEvents):
 
     def phase(self, label: str) -> None:
         """Do nothing: the observer of ``phases`` is told before the guards see anything else."""
+
+    def plan(self, lines: Sequence[str]) -> None:
+        """Do nothing: guards watch what a run does, not what it prints."""
+
+    def message(self, text: str) -> None:
+        """Do nothing, as for ``plan``."""
 
     def groups_scored(self, event: GroupsScored) -> None:
         """Pass the step's groups to each guard."""
