@@ -11,6 +11,9 @@ from typing import Any, Literal
 Json = Any
 """A value that ``json.dumps`` writes and ``json.loads`` reads back equal."""
 
+NO_VERIFIER = "none"
+"""Verifier of a problem that names none: the config's ``rewards`` have to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -14,9 +14,8 @@ from typing import Any
 from pydantic import create_model
 
 from rlvr_core.api import ComponentConfig, ConfigError, DataError, Message, Problem
-from rlvr_core.api.problems import content_id
-from rlvr_core.plugins.functions import class_of, place_of, refuse_coroutine
-from rlvr_core.plugins.missing import NO_VERIFIER
+from rlvr_core.api.problems import NO_VERIFIER, content_id
+from rlvr_core.plugins.wrapping import class_of, place_of, refuse_coroutine
 
 
 def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:

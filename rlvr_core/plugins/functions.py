@@ -9,6 +9,7 @@ from typing import Any
 
 from rlvr_core import api
 from rlvr_core.api import ConfigError
+from rlvr_core.plugins.wrapping import place_of
 
 _PROTOCOLS = {
     "advantage": "AdvantageEstimator",
@@ -44,37 +45,6 @@ def component(kind: str, target: Any) -> Any:
             remedy=f"functions can be: {', '.join(_BY_FUNCTION)}",
         )
     return _adapter(kind)(target)
-
-
-def class_of(function: Callable[..., Any], base: type[Any], **members: Any) -> type[Any]:
-    """Return a component class named like the function, which it calls as ``self.function``."""
-    members |= {"function": staticmethod(function), "__module__": function.__module__}
-    return type(function.__name__, (base,), {**members, "__doc__": function.__doc__})
-
-
-def place_of(function: Callable[..., Any]) -> str:
-    """Return file and line of a function, below its decorators."""
-    code = inspect.unwrap(function).__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def refuse_coroutine(kind: str, function: Callable[..., Any]) -> None:
-    """Refuse a function whose body does not run when it is called.
-
-    Raises:
-        ConfigError: If it is a coroutine; for all kinds but data also if it is a generator.
-    """
-    if (
-        inspect.iscoroutinefunction(function)
-        or inspect.isasyncgenfunction(function)
-        or (kind != "data" and inspect.isgeneratorfunction(function))
-    ):
-        generator, without = ("", "") if kind == "data" else (" or a generator", " and yield")
-        raise ConfigError(
-            f"the {kind} function {function.__name__} is a coroutine{generator}",
-            where=place_of(function),
-            remedy=f"write it as a plain function, without async{without}",
-        )
 
 
 def _adapter(kind: str) -> Callable[[Any], type[Any]]:

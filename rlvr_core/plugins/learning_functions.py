@@ -28,7 +28,7 @@ from rlvr_core.api import (
     Normalizer,
     PluginError,
 )
-from rlvr_core.plugins.functions import class_of, place_of, refuse_coroutine
+from rlvr_core.plugins.wrapping import class_of, place_of, refuse_coroutine
 
 _DECLARED = ("traits", "reports")
 """Attributes that a function may have."""

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_core.api import ConfigError, PluginError, RlvrError
+from rlvr_core.api.problems import NO_VERIFIER
 from rlvr_core.plugins.first_party import COMPONENTS, FIRST_PARTY
 from rlvr_core.plugins.loader import PluginRecord
 from rlvr_core.plugins.registry import Registry, kind_words, plural
-
-NO_VERIFIER = "none"
-"""Verifier of a problem that names none: the config's ``rewards`` have to."""
 
 
 @dataclass(frozen=True, slots=True)

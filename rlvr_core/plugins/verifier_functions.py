@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rlvr_core.api import Completion, ConfigError, DataError, NoConfig, Problem, Verdict
-from rlvr_core.plugins.functions import class_of, place_of, refuse_coroutine
+from rlvr_core.plugins.wrapping import class_of, place_of, refuse_coroutine
 
 Form = Literal["problem", "group", "text"]
 
