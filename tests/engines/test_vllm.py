@@ -467,3 +467,11 @@ def test_given_text_is_scored_under_the_current_weights(tied):
     with pytest.raises(RunError, match="4 of 4 texts were left"):
         engine.score([*asked, *asked], -1.0)
     assert len(sample(engine)) == 4  # and it goes on
+
+
+def test_t19_probe_finds_a_prefix_cache_that_was_kept(breakable, monkeypatch):
+    engine, _, tokenizer = breakable
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._running.llm, "reset_prefix_cache", lambda **_: True)
+        with pytest.raises(RunError, match="engine and trainer disagree"):
+            engine.load_weights(2, ModuleSource(make_model(tokenizer, tied=True, seed=1)))

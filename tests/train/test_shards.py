@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -183,3 +185,18 @@ def test_a_process_that_is_killed_between_its_files_makes_no_checkpoint(folder, 
     assert not (place / "step000002").exists()
     assert verify(place / "step000001") is None
     assert CheckpointStore(place, 1).newest(pytest.fail) == place / "step000001"
+
+
+def test_torch_finds_the_places_of_slices(folder, two):
+    """Files are in the layout that torch.distributed.checkpoint reads."""
+    place = folder / "two-bfloat16" / "step000001" / "trainer" / "master"
+    starts = {}
+    for file in sorted(place.iterdir()):
+        with safe_open(file, framework="pt") as slices:
+            for name, one in json.loads(slices.metadata()["DCP_SHARDING_INFO"]).items():
+                rows = slices.get_slice(name).get_shape()[0]
+                starts.setdefault(name, []).append((one["saved_offsets"][0], rows))
+    assert starts["model.embed_tokens.weight"] == [(0, 31), (31, 30)]
+    for places in starts.values():
+        assert places[0][0] == 0
+        assert all(start + rows == after for (start, rows), (after, _) in pairwise(places))

@@ -39,6 +39,7 @@ CASES = {
         "loss": "grpo",
         "train": TRAIN | {"reference": {"sync_every": 2, "ema": 0.5}},
     },
+    "lora": {"lora": {"rank": 4, "alpha": 8}, "train": TRAIN | {"lr": 1e-2}},
     "an advantage a token": {"advantage": "./per_token.py:Discounted", "loss": "grpo"},
 }
 
@@ -46,6 +47,9 @@ CASES = {
 @pytest.mark.parametrize("sections", CASES.values(), ids=CASES)
 def test_t94_killed_and_resumed_bit_for_bit(lab, sections):
     (lab.folder / "per_token.py").write_text(PER_TOKEN)
+    if "lora" in sections:
+        sections = sections | {"model": lab.config["model"] | {"lora": sections["lora"]}}
+        del sections["lora"]
     sections = {"train": TRAIN, "checkpoint": {"every": 1, "keep": 9}} | sections
     straight = digest(lab.run(**sections))
     assert "checkpoints/step000006/trainer/optimizer.safetensors" in straight
