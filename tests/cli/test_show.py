@@ -301,7 +301,7 @@ def test_a_killed_run_is_told_from_a_running_one(tmp_path, run_show):
     manifest.update(process=manifest.fields["process"] | {"created": 1.0})
     summary = json.loads(run_show("last", "--json"))
     assert summary["outcome"] == "interrupted"
-    assert "its process is gone" in summary["notes"][0]
+    assert "its process ended without a record" in summary["notes"][0]
     manifest.update(process=manifest.fields["process"] | {"host": "elsewhere"})
     summary = json.loads(run_show("last", "--json"))
     assert summary["outcome"] == "running"
