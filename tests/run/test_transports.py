@@ -95,7 +95,7 @@ def test_a_run_whose_weights_go_by_a_transport_from_a_file(carried):
     [
         ("Carrier", {"fodler": "x"}, AHEAD, 2, "folder"),
         ("Cart", {}, AHEAD, 2, "Carrier"),
-        ("Streaming", {}, AHEAD, 2, "whose traits say lasting"),
+        ("Streaming", {}, AHEAD, 2, "with the trait lasting"),
         ("Carrier", {}, AHEAD | {"max_staleness": 0}, 2, "there is no transport"),
     ],
     ids=["option", "name", "not lasting", "in process"],

@@ -23,7 +23,7 @@ def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
     lab.rlvr("eval", other_model, *task, "--out", "b")
     lab.rlvr("eval", other_model, *task, "--with", "stop=e", "--out", "stops")
     refused = lab.rlvr("compare", "a", "stops", check=2)
-    assert 'stop: [] and ["e"]' in refused.stderr
+    assert 'options.stop: "" and "e"' in refused.stderr
     assert "problems.sha256" in refused.stderr
     (found,) = lab.json("compare", "a", "b")["tasks"]
     first, second = (lines(lab.folder / f / "toy_letters" / "results.jsonl") for f in "ab")
