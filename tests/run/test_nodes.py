@@ -213,7 +213,8 @@ def test_machines_with_another_config_and_other_code_are_refused_by_one_message(
         file.write("# newer\n")
     machines.start("config.yaml")
     (code, told), (other_code, _) = machines.end()
-    assert (code, other_code) == (4, 1)
+    assert code == 4
+    assert other_code in (1, 4)  # by whether it still learns why the run is refused
     assert told.count("error:") == 1  # by machine 0 alone
     assert "files of rlvr_toy, value of train" in told
     assert not ours.runs()

@@ -20,6 +20,7 @@ NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "runs"
 USES = {  # what a plugin declares beside the core
     "bs4": ["code", "env"],
     "devkit": ["env"],
+    "doctor": ["guards"],
     "sagemaker": ["cluster"],
 }
 
