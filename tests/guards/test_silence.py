@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -204,4 +205,7 @@ def test_an_example(quiet, name, request):
     cache = request.config.cache.mkdir("tiny-models")
     options = [word for text in (*FEW, *EXAMPLES[name]) for word in ("--set", text)]
     data = os.environ.get("RLVR_DATA", str(ROOT.parent / "shared" / "data"))
-    quiet.run(str(ROOT / "examples" / name), *options, RLVR_CACHE=str(cache), RLVR_DATA=data)
+    config = ROOT / "examples" / name
+    if config.name == "config.yaml":  # it names files of its folder by their relative paths
+        shutil.copytree(config.parent, quiet.folder, dirs_exist_ok=True)
+    quiet.run(str(config), *options, RLVR_CACHE=str(cache), RLVR_DATA=data)
